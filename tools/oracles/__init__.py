@@ -1,0 +1,1 @@
+"""Shared parts of the oracle tools: development only, never part of the product."""

@@ -1,0 +1,102 @@
+"""The tiny models of tests/golden: one entry per option of the two architectures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+
+
+@dataclass
+class Spec:
+    """One tiny model. `head_dim` is written only where it is not d_model / n_heads."""
+
+    name: str
+    arch: str = "llama"
+    d_model: int = 32
+    n_heads: int = 4
+    n_kv_heads: int = 2
+    head_dim: int | None = None
+    d_ff: int = 48
+    n_layers: int = 2
+    tied: bool = False
+    theta: float = 10000.0
+    eps: float = 1e-5
+    rope: dict = field(default_factory=lambda: {"rope_type": "default"})
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    dtype: str = "F32"
+    embd_dtype: str | None = None  # where the embedding's type differs from `dtype`
+    positions: int = 24
+    vocab: int | None = None  # None: as many as there are tokens
+    pre: str | None = None
+    chat: bool = False
+    peer_ignores: str | None = None  # the option that llama.cpp does not read for this file
+
+    @property
+    def d_head(self) -> int:
+        return self.head_dim or self.d_model // self.n_heads
+
+    @property
+    def pre_tokenizer(self) -> str:
+        return self.pre or ("smollm" if self.arch == "llama" else "qwen2")
+
+
+def qwen2(name: str, **options) -> Spec:
+    """Qwen2's defaults: theta 1e6, eps 1e-6 (its q, k, v biases are part of the architecture)."""
+    return Spec(name, arch="qwen2", **{"theta": 1e6, "eps": 1e-6, **options})
+
+
+QUANT = {"d_model": 64, "d_ff": 96, "tied": True}
+
+SPECS = [
+    Spec("llama-mha", n_kv_heads=4, chat=True),
+    Spec("llama-gqa3-tied", d_model=36, n_heads=6, n_kv_heads=2, n_layers=3, tied=True, chat=True),
+    Spec("llama-mqa", n_kv_heads=1, positions=40),
+    Spec("llama-head-dim-24", head_dim=24, tied=True),
+    Spec("llama-head-dim-40", n_heads=2, n_kv_heads=1, head_dim=40, tied=True),
+    Spec("llama-odd-sizes", d_model=30, n_heads=3, n_kv_heads=1, d_ff=53, vocab=293, positions=13),
+    Spec("llama-theta-1e5-eps-1e-2", theta=1e5, eps=1e-2),
+    Spec("llama-theta-100", theta=100.0, tied=True, pre="gpt-2", positions=40),
+    Spec("llama-long", n_heads=2, n_kv_heads=1, tied=True, positions=96),
+    Spec("llama-one-token", tied=True, positions=1),
+    Spec("llama-rope-linear", rope={"rope_type": "linear", "factor": 4.0}, positions=40),
+    Spec("llama-rope-llama3", n_heads=2, n_kv_heads=1, rope=LLAMA3, theta=5e5, positions=40,
+         pre="llama-bpe"),
+    Spec("llama-rope-yarn", n_heads=2, n_kv_heads=1, rope=YARN, positions=40, tied=True),
+    Spec("llama-rope-yarn-betas", n_heads=2, n_kv_heads=1, positions=40, tied=True,
+         rope={**YARN, "beta_fast": 8.0, "beta_slow": 0.5}, peer_ignores="yarn_beta_fast/slow"),
+    Spec("llama-rope-yarn-attn-factor", n_heads=2, n_kv_heads=1, positions=40, tied=True,
+         rope={**YARN, "attention_factor": 1.5}, peer_ignores="yarn_attn_factor"),
+    Spec("llama-attention-bias", attention_bias=True),
+    Spec("llama-mlp-bias", mlp_bias=True),
+    Spec("llama-all-biases-head-dim-12", attention_bias=True, mlp_bias=True, head_dim=12,
+         n_kv_heads=1),
+    Spec("llama-f16", dtype="F16", **QUANT),
+    Spec("llama-bf16", dtype="BF16", **QUANT),
+    Spec("llama-q8_0", dtype="Q8_0", **QUANT),
+    Spec("llama-q4_0", dtype="Q4_0", **QUANT),
+    Spec("llama-q4_1", dtype="Q4_1", **QUANT),
+    Spec("llama-q4_1-embd-q8_0", dtype="Q4_1", embd_dtype="Q8_0", n_layers=3, **QUANT),
+    Spec("llama-q4_0-untied-biases", dtype="Q4_0", attention_bias=True, mlp_bias=True,
+         **{**QUANT, "tied": False}),
+    qwen2("qwen2-gqa", chat=True),
+    qwen2("qwen2-tied", tied=True, n_layers=3, chat=True),
+    qwen2("qwen2-gqa7-tied", d_model=56, n_heads=14, n_kv_heads=2, tied=True, positions=13),
+    qwen2("qwen2-mqa-padded-vocab", n_kv_heads=1, vocab=304),
+    qwen2("qwen2-mha", n_kv_heads=4, tied=True, positions=40),
+    qwen2("qwen2-rope-linear", rope={"rope_type": "linear", "factor": 2.0}, theta=1e4,
+          positions=40),
+    qwen2("qwen2-rope-yarn", rope=YARN, n_heads=2, n_kv_heads=1, tied=True, theta=1e4,
+          positions=40),
+    qwen2("qwen2-f16", dtype="F16", **QUANT),
+    qwen2("qwen2-q8_0", dtype="Q8_0", **QUANT),
+    qwen2("qwen2-q4_0", dtype="Q4_0", **QUANT),
+]
