@@ -1,0 +1,319 @@
+#include "base/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <span>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/cpu_quota.h"
+
+namespace cutaway {
+namespace {
+
+// A waiting thread spins this long before it sleeps: longer than the serial code between two
+// operators of a forward pass, far shorter than a scheduler's time slice.
+constexpr int64_t kSpinNs = 50'000;
+// With more threads than processors a spinning thread takes the time of one that has work.
+constexpr int64_t kCrowdedSpinNs = 2'000;
+// A worker whose processor is given to another program while it holds a chunk makes everyone wait
+// for a whole time slice. Such a worker gets no chunks for a while, at first kParkNs, at most
+// kMaxParkNs.
+constexpr int64_t kStragglerNs = 400'000;
+constexpr int64_t kParkNs = 25'000'000;
+constexpr int64_t kMaxParkNs = 400'000'000;
+
+inline void pause() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");
+#endif
+}
+
+// Spins until done() or until the time is over; says whether done() held.
+template <typename Done>
+bool spin_until(int64_t spin_ns, Done&& done) noexcept {
+  constexpr int kPausesPerLook = 32;  // the clock is read between groups of pauses
+  int64_t end = 0;
+  for (;;) {
+    for (int i = 0; i < kPausesPerLook; ++i) {
+      if (done()) return true;
+      pause();
+    }
+    const int64_t now = now_ns();
+    if (end == 0) end = now + spin_ns;
+    if (now >= end) return done();
+  }
+}
+
+constexpr size_t kLine = 64;
+
+// The job's number in the high half, the chunks that nobody has taken in the low half. A thread
+// that takes one by compare-and-swap therefore holds a chunk of exactly the job whose number it
+// saw, and that job cannot end before this chunk is done: its description is safe to read.
+constexpr uint64_t ticket_of(uint32_t job, uint32_t left) noexcept {
+  return static_cast<uint64_t>(job) << 32 | left;
+}
+constexpr uint32_t job_of(uint64_t ticket) noexcept { return static_cast<uint32_t>(ticket >> 32); }
+constexpr uint32_t left_of(uint64_t ticket) noexcept { return static_cast<uint32_t>(ticket); }
+
+enum WorkerState : int { kAwake, kAsleep };
+
+// How often the scheduler took the processor from the calling thread against its will.
+long preemptions() noexcept {
+  struct rusage usage {};
+  return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
+}
+
+// Signals are for the program's own threads.
+class BlockSignals {
+ public:
+  BlockSignals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &saved_);
+  }
+  ~BlockSignals() { ::pthread_sigmask(SIG_SETMASK, &saved_, nullptr); }
+
+ private:
+  sigset_t saved_;
+};
+
+}  // namespace
+
+struct ThreadPool::Impl {
+  struct alignas(kLine) Worker {
+    std::atomic<int> state{kAwake};
+    std::atomic<bool> parked{false};
+    // Left by a worker that finishes a chunk while the caller sleeps: when, and whether it had
+    // lost its processor since the last time.
+    std::atomic<int64_t> late_ns{0};
+    std::atomic<bool> was_preempted{false};
+    long preemptions_seen = 0;  // the worker's own
+    // The caller's.
+    int64_t parked_until = 0;
+    int64_t park_ns = kParkNs;
+    std::thread thread;
+  };
+
+  alignas(kLine) std::atomic<uint64_t> ticket{0};
+  alignas(kLine) std::atomic<uint32_t> unfinished{0};
+  std::atomic<bool> caller_sleeps{false};
+  alignas(kLine) std::atomic<bool> stop{false};
+  std::atomic<bool> running{false};
+  // The job. Written while no chunk is out, published by the store to `ticket`.
+  uint32_t n_chunks = 0;
+  ChunkFn body = nullptr;
+  void* context = nullptr;
+
+  int64_t spin_ns = kSpinNs;
+  size_t n_workers = 0;
+  size_t n_parked = 0;
+  std::unique_ptr<Worker[]> storage;
+
+  std::span<Worker> workers() const { return {storage.get(), n_workers}; }
+
+  void start(size_t wanted);
+  size_t work(Worker* self) noexcept;
+  void note_late(Worker& self) noexcept;
+  void worker_loop(Worker& self) noexcept;
+  void wake(uint32_t wanted) noexcept;
+  void wait_for_others(int64_t started, size_t own_chunks) noexcept;
+  void park_stragglers(int64_t late_after) noexcept;
+  void unpark() noexcept;
+};
+
+void ThreadPool::Impl::start(size_t wanted) {
+  storage = std::make_unique<Worker[]>(wanted);
+  const BlockSignals block;
+  for (; n_workers < wanted; ++n_workers) {
+    Worker& worker = storage[n_workers];
+    try {
+      worker.thread = std::thread([this, &worker] { worker_loop(worker); });
+    } catch (const std::system_error&) {
+      return;  // the system allows no more threads: the pool works with those it has
+    }
+    const std::string name = "cutaway-" + std::to_string(n_workers + 1);
+    ::pthread_setname_np(worker.thread.native_handle(), name.c_str());
+  }
+}
+
+// Takes chunks until none is left. Returns how many this thread did.
+size_t ThreadPool::Impl::work(Worker* self) noexcept {
+  size_t done = 0;
+  uint64_t seen = ticket.load(std::memory_order_acquire);
+  while (left_of(seen) > 0) {
+    if (!ticket.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel,
+                                      std::memory_order_acquire)) {
+      continue;
+    }
+    body(context, n_chunks - left_of(seen));
+    ++done;
+    if (self != nullptr && caller_sleeps.load(std::memory_order_relaxed)) note_late(*self);
+    // Once this says that the chunk is done the job may change: nothing of it is read below.
+    if (unfinished.fetch_sub(1, std::memory_order_seq_cst) == 1 && self != nullptr &&
+        caller_sleeps.load(std::memory_order_seq_cst)) {
+      unfinished.notify_one();
+    }
+    seen = ticket.load(std::memory_order_acquire);
+  }
+  return done;
+}
+
+void ThreadPool::Impl::note_late(Worker& self) noexcept {
+  const long now = preemptions();
+  self.was_preempted.store(now != self.preemptions_seen, std::memory_order_relaxed);
+  self.preemptions_seen = now;
+  self.late_ns.store(now_ns(), std::memory_order_relaxed);
+}
+
+void ThreadPool::Impl::worker_loop(Worker& self) noexcept {
+  uint32_t last_job = 0;
+  for (;;) {
+    const auto has_news = [&] {
+      return stop.load(std::memory_order_relaxed) ||
+             (!self.parked.load(std::memory_order_relaxed) &&
+              job_of(ticket.load(std::memory_order_acquire)) != last_job);
+    };
+    if (!spin_until(self.parked.load(std::memory_order_relaxed) ? 0 : spin_ns, has_news)) {
+      // The caller publishes a job, then looks for sleepers; a worker says that it sleeps, then
+      // looks for a job. One of the two sees the other.
+      self.state.store(kAsleep, std::memory_order_seq_cst);
+      const bool idle = !stop.load(std::memory_order_seq_cst) &&
+                        (self.parked.load(std::memory_order_seq_cst) ||
+                         job_of(ticket.load(std::memory_order_seq_cst)) == last_job);
+      if (idle) self.state.wait(kAsleep, std::memory_order_seq_cst);
+      self.state.store(kAwake, std::memory_order_seq_cst);
+    }
+    if (stop.load(std::memory_order_acquire)) return;
+    if (self.parked.load(std::memory_order_relaxed)) continue;
+    last_job = job_of(ticket.load(std::memory_order_acquire));
+    work(&self);
+  }
+}
+
+// Wakes sleeping workers, no more than there is work for. Workers that spin see the ticket.
+void ThreadPool::Impl::wake(uint32_t wanted) noexcept {
+  for (Worker& worker : workers()) {
+    if (wanted == 0) return;
+    if (worker.parked.load(std::memory_order_relaxed)) continue;
+    --wanted;
+    int asleep = kAsleep;
+    if (worker.state.load(std::memory_order_seq_cst) == kAsleep &&
+        worker.state.compare_exchange_strong(asleep, kAwake, std::memory_order_seq_cst)) {
+      worker.state.notify_one();
+    }
+  }
+}
+
+void ThreadPool::Impl::park_stragglers(int64_t late_after) noexcept {
+  for (Worker& worker : workers()) {
+    const int64_t late = worker.late_ns.load(std::memory_order_relaxed);
+    if (late < late_after || !worker.was_preempted.load(std::memory_order_relaxed) ||
+        worker.parked.load(std::memory_order_relaxed)) {
+      continue;
+    }
+    // One that loses its processor again soon after it came back stays away longer.
+    const bool again = worker.parked_until != 0 && late - worker.parked_until < 4 * kParkNs;
+    worker.park_ns = again ? std::min(2 * worker.park_ns, kMaxParkNs) : kParkNs;
+    worker.parked_until = late + worker.park_ns;
+    worker.parked.store(true, std::memory_order_seq_cst);
+    ++n_parked;
+  }
+}
+
+void ThreadPool::Impl::unpark() noexcept {
+  const int64_t now = now_ns();
+  for (Worker& worker : workers()) {
+    if (!worker.parked.load(std::memory_order_relaxed) || now < worker.parked_until) continue;
+    worker.parked.store(false, std::memory_order_seq_cst);
+    --n_parked;
+  }
+}
+
+void ThreadPool::Impl::wait_for_others(int64_t started, size_t own_chunks) noexcept {
+  const auto all_done = [&] { return unfinished.load(std::memory_order_acquire) == 0; };
+  if (all_done()) return;
+  const int64_t since = now_ns();
+  if (spin_until(spin_ns, all_done)) return;
+
+  caller_sleeps.store(true, std::memory_order_seq_cst);
+  while (const uint32_t left = unfinished.load(std::memory_order_seq_cst)) {
+    unfinished.wait(left, std::memory_order_seq_cst);
+  }
+  caller_sleeps.store(false, std::memory_order_relaxed);
+  // Without chunks of our own there is no measure of how long one may take.
+  if (own_chunks == 0) return;
+  park_stragglers(since + kStragglerNs + 4 * (since - started) / static_cast<int64_t>(own_chunks));
+}
+
+ThreadPool::ThreadPool(int n_threads) : impl_(std::make_unique<Impl>()) {
+  const int cpus = usable_cpus();
+  if (n_threads <= 0) n_threads = cpus;
+  if (n_threads > cpus) impl_->spin_ns = kCrowdedSpinNs;
+  impl_->start(static_cast<size_t>(n_threads - 1));
+}
+
+ThreadPool::~ThreadPool() {
+  impl_->stop.store(true, std::memory_order_seq_cst);
+  for (Impl::Worker& worker : impl_->workers()) {
+    worker.state.store(kAwake, std::memory_order_seq_cst);
+    worker.state.notify_one();
+  }
+  for (Impl::Worker& worker : impl_->workers()) worker.thread.join();
+}
+
+int ThreadPool::size() const { return static_cast<int>(impl_->n_workers) + 1; }
+
+void ThreadPool::run(size_t n_chunks, ChunkFn body, void* context) {
+  Impl& impl = *impl_;
+  CUTAWAY_CHECK(n_chunks <= UINT32_MAX);
+  CUTAWAY_CHECK(!impl.running.exchange(true, std::memory_order_relaxed));
+  if (impl.n_parked > 0) impl.unpark();
+  if (n_chunks <= 1 || impl.n_parked == impl.n_workers) {
+    for (size_t chunk = 0; chunk < n_chunks; ++chunk) body(context, chunk);
+  } else {
+    const int64_t started = now_ns();
+    const auto n = static_cast<uint32_t>(n_chunks);
+    impl.n_chunks = n;
+    impl.body = body;
+    impl.context = context;
+    impl.unfinished.store(n, std::memory_order_relaxed);
+    const uint32_t job = job_of(impl.ticket.load(std::memory_order_relaxed)) + 1;
+    impl.ticket.store(ticket_of(job, n), std::memory_order_seq_cst);
+    impl.wake(n - 1);
+    impl.wait_for_others(started, impl.work(nullptr));
+  }
+  impl.running.store(false, std::memory_order_relaxed);
+}
+
+int usable_cpus() {
+  int cpus = static_cast<int>(std::thread::hardware_concurrency());
+  // A machine can have more processors than cpu_set_t holds: grow the set until it fits.
+  for (size_t bits = 1024; bits <= 1 << 20; bits *= 4) {
+    const size_t bytes = CPU_ALLOC_SIZE(bits);
+    std::vector<unsigned long> mask(bytes / sizeof(unsigned long));
+    auto* set = reinterpret_cast<cpu_set_t*>(mask.data());
+    if (::sched_getaffinity(0, bytes, set) == 0) {
+      cpus = CPU_COUNT_S(bytes, set);
+      break;
+    }
+  }
+  const double quota = cgroup_cpu_quota("");
+  // Part of a processor more is worth a thread: the quota bounds the total either way.
+  if (quota > 0) cpus = std::min(cpus, static_cast<int>(std::ceil(quota)));
+  return std::max(cpus, 1);
+}
+
+}  // namespace cutaway
