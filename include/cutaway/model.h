@@ -1,0 +1,75 @@
+// A loaded model, and sessions on it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "cutaway/generation.h"
+#include "cutaway/options.h"
+
+namespace cutaway {
+
+// One sequence: its KV pages and the tokens in them. A generation whose prompt begins with tokens
+// that are there already does not compute them again; the answer's bits are the same either way.
+// One call at a time.
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  // Errors: kInvalidArgument (field named), kTooLarge (a prompt that does not fit: both counts),
+  // kUnsupported (messages, and the model has no chat template). `on_token` may be empty.
+  virtual Result<Generation> generate(const GenerateRequest& request, const StreamFn& on_token) = 0;
+};
+
+struct CaptureRequest {
+  std::optional<std::string> text;             // raw; or
+  std::optional<std::vector<int32_t>> tokens;
+  bool parse_special = false;
+  std::vector<std::string> taps;               // tap names; "logits" is one
+  std::string output;                          // path of the .safetensors file
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const std::string& name() const = 0;
+  virtual double load_ms() const = 0;
+
+  // Error kTooLarge / kInvalidArgument when the options cannot be met (context of 0 or negative, …).
+  virtual Result<std::unique_ptr<Session>> start(const SessionOptions& options) const = 0;
+
+  // {"model","tokens":[{"id","piece","bytes" (hex),"begin","end","special"}],"n", and with `merges`
+  // "words":[{"text","begin","end","merges":[{"rank","left","right","begin","end"}],"ids"}]}
+  virtual Result<Json> tokenize(const std::string& text, bool parse_special, bool merges) const = 0;
+
+  // Runs a text through the model and writes the named taps. Returns `capture --json`.
+  virtual Result<Json> capture(const CaptureRequest& request,
+                               const SessionOptions& options) const = 0;
+
+  // {"name","path","format","architecture","parameters","context_length","tensors" (with `tensors`),
+  //  "metadata":{…}, …}
+  virtual Json info(bool tensors) const = 0;
+
+  // True when the file carries a chat template.
+  virtual bool has_chat_template() const = 0;
+};
+
+// `bench`: synthetic prefill and decode speed. One test per entry of `prefill`, `decode`.
+struct BenchRequest {
+  int64_t prefill = 512;  // tokens; 0 leaves the test out
+  int64_t decode = 128;
+  std::vector<int64_t> batch = {1};
+  int64_t depth = 0;      // tokens in the cache before decode is timed
+  int repetitions = 5;
+};
+// {"runs":[{"test","batch","threads","tps":{"median","min","max"},"bytes_per_token",
+// "achieved_gbps"}]} — the door adds "machine" and "model".
+Result<Json> bench(const Model& model, const BenchRequest& request, const SessionOptions& options);
+
+}  // namespace cutaway

@@ -1,0 +1,67 @@
+// What a caller may ask for. Everything that is not set takes the model file's recommendation, else
+// the documented default; what took effect is echoed in the Generation.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace cutaway {
+
+enum class TraceLevel : uint8_t { kOff, kPhases, kFunctions, kTensors };
+// Accepts "off", "phases", "functions", "tensors".
+Result<TraceLevel> parse_trace_level(const std::string& text);
+
+enum class CacheType : uint8_t { kF32, kF16 };
+// Accepts "f32", "f16"; says of "q8" and "q4" that this version does not have them yet.
+Result<CacheType> parse_cache_type(const std::string& text);
+
+struct EngineOptions {
+  int threads = 0;        // 0: what the machine can really use; 1 … 1024
+  std::string force_isa;  // "", "ref", "avx2", "avx512", "neon"
+};
+
+// Progress of a long operation. Return false to cancel it (it then ends with kCancelled).
+struct Progress {
+  std::string what;   // "download", "read", "repack", …
+  uint64_t done = 0;  // bytes
+  uint64_t total = 0; // 0: not known
+};
+using ProgressFn = std::function<bool(const Progress&)>;
+
+struct SamplingOptions {
+  std::optional<double> temperature, top_p, min_p, typical_p;
+  std::optional<int64_t> top_k;
+  std::optional<double> repeat_penalty, presence_penalty, frequency_penalty;
+  std::map<int64_t, double> logit_bias;
+  std::optional<uint64_t> seed;  // not given: drawn from the system, and echoed
+};
+
+// How a sequence is held and computed; fixed for a session.
+struct SessionOptions {
+  int64_t context = 0;                   // tokens; 0: what the model was trained for
+  std::optional<CacheType> cache_type;   // f16; f32 under precise
+  bool precise = false;                  // unquantised activations × dequantised weights
+  int64_t prefill_chunk = 512;           // tokens per forward of a prompt, ≥ 1
+};
+
+struct GenerateRequest {
+  // Exactly one of these three:
+  Json messages = nullptr;                       // a conversation, through the chat template
+  std::optional<std::string> prompt;             // raw text
+  std::optional<std::vector<int32_t>> tokens;    // ids, taken as they are
+
+  bool parse_special = false;  // of a raw prompt: control tokens spelled in it are those tokens
+  int64_t max_tokens = -1;     // −1: what is left of the context; ≥ 0
+  SamplingOptions sampling;
+  std::vector<std::string> stop;
+  int32_t top_logprobs = 0;    // 0 … 20 alternatives per token, of the model's own distribution
+  bool ledger = false;         // fill GeneratedToken::ledger
+};
+
+}  // namespace cutaway

@@ -1,0 +1,65 @@
+#include "base/json.h"
+
+namespace cutaway {
+namespace {
+
+// U+0085 (C2 85), U+2028 (E2 80 A8) and U+2029 (E2 80 A9) end a line for some readers.
+std::string escape_line_separators(const std::string& text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::string_view rest(text.data() + i, text.size() - i);
+    if (rest.starts_with("\xC2\x85")) {
+      out += "\\u0085";
+      i += 1;
+    } else if (rest.starts_with("\xE2\x80\xA8") || rest.starts_with("\xE2\x80\xA9")) {
+      out += rest[2] == '\xA8' ? "\\u2028" : "\\u2029";
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+constexpr int kMaxDepth = 512;
+
+}  // namespace
+
+std::string to_text(const Json& json, int indent) {
+  std::string text = json.dump(indent, ' ', false, Json::error_handler_t::replace);
+  if (text.find("\xC2\x85") == std::string::npos && text.find("\xE2\x80") == std::string::npos) {
+    return text;
+  }
+  return escape_line_separators(text);
+}
+
+Result<Json> parse_json(std::string_view text) {
+  // nlohmann's parser is iterative, but destroying and walking a value recurses: bound the depth
+  // before building it.
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      else if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) {
+        return Error{ErrorCode::kInvalidArgument, "JSON is nested deeper than 512 levels"};
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  try {
+    return Json::parse(text);
+  } catch (const Json::parse_error& e) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "not valid JSON at byte " + std::to_string(e.byte) + ": " + e.what()};
+  }
+}
+
+}  // namespace cutaway

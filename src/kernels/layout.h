@@ -1,0 +1,67 @@
+// How weights lie in memory after loading: 16 output rows interleaved, so that a SIMD lane owns an
+// output row and accumulates over K in one fixed order, whatever the number of columns.
+//
+// A matrix of `rows` × `cols` (out × in features) is ⌈rows / 16⌉ groups; the last one is padded with
+// zero rows. A group is a sequence of blocks along K. All file types map onto these layouts:
+//
+//   layout      per block of 16 rows × 32 K                                          from
+//   kNibbleMin  f16 d[16]; f16 m[16]; u8 q[4][64]      w = d · q + m                 Q4_1
+//   kNibble     f16 d[16]; u8 q[4][64]                 w = d · (q − 8)               Q4_0
+//   kByte       f16 d[16]; i8 q[8][64]                 w = d · q                     Q8_0
+//     q[j][4·r + i]: row r, K element 4·j + i; nibbles: low half K = 4·j + i, high half 16 + 4·j + i
+//   layout      per K element                                                        from
+//   kHalf       f16 w[16]                                                            F16
+//   kBrain      bf16 w[16]                                                           BF16
+//   kFloat      f32 w[16]                                                            F32
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "tensor/tensor.h"
+
+namespace cutaway::kernels {
+
+inline constexpr int64_t kGroupRows = 16;
+inline constexpr int64_t kBlockK = 32;
+
+enum class Layout : uint8_t { kNibbleMin, kNibble, kByte, kHalf, kBrain, kFloat };
+inline constexpr int kLayoutCount = 6;
+
+const char* layout_name(Layout layout) noexcept;
+Layout layout_for(DType type) noexcept;
+// True for the layouts whose K must be a multiple of kBlockK.
+bool is_blocked(Layout layout) noexcept;
+
+// Bytes of one group of 16 rows × cols. Precondition: cols fits the layout.
+size_t group_bytes(Layout layout, int64_t cols) noexcept;
+
+// A packed weight. Does not own `data`, which is 64-byte aligned.
+struct PackedMatrix {
+  Layout layout = Layout::kFloat;
+  int64_t rows = 0, cols = 0;
+  const uint8_t* data = nullptr;
+
+  int64_t groups() const { return (rows + kGroupRows - 1) / kGroupRows; }
+  size_t bytes() const { return static_cast<size_t>(groups()) * group_bytes(layout, cols); }
+  const uint8_t* group(int64_t g) const {
+    return data + static_cast<size_t>(g) * group_bytes(layout, cols);
+  }
+};
+
+// Packs groups [group_begin, group_end) of a stored rank-2 tensor {rows, cols} into `out`, where
+// group 0 begins. `row_order`, when not empty, names the stored row that goes to each packed row.
+// Returns −1, or the first packed row that holds a value that is not finite (a scale, for blocks).
+int64_t pack_groups(std::span<const uint8_t> stored, DType type, int64_t rows, int64_t cols,
+                    std::span<const int32_t> row_order, int64_t group_begin, int64_t group_end,
+                    uint8_t* out) noexcept;
+
+// The dequantised values of one row: out[0 … cols).
+void unpack_row(const PackedMatrix& matrix, int64_t row, float* out) noexcept;
+
+// The dequantised values of `elements` stored elements (a multiple of the type's block).
+void dequantize(DType type, const uint8_t* stored, int64_t elements, float* out) noexcept;
+
+}  // namespace cutaway::kernels

@@ -1,0 +1,22 @@
+// What a tensor looked like, in a few numbers and a hash.
+#pragma once
+
+#include <cstdint>
+
+#include "base/hash.h"
+#include "tensor/tensor.h"
+
+namespace cutaway::trace {
+
+struct Digest {
+  float min = 0, max = 0;  // over the values that are not NaN
+  double mean = 0, l2 = 0;
+  uint32_t nan_count = 0;
+  int n_first = 0;
+  float first[4] = {};
+  Hash128 hash;  // XXH3-128 over the f32 bytes, row after row
+};
+
+Digest digest(const TensorView& tensor);
+
+}  // namespace cutaway::trace

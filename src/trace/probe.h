@@ -1,0 +1,78 @@
+// Taps: the places in the forward pass where a tensor can be had, and the probes that take it.
+// Placed in ops/ blocks, never in architecture files. Names and shapes are TransformerLens's.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "tensor/tensor.h"
+
+namespace cutaway::trace {
+
+enum class Site : uint8_t {
+  kTokens,         // hook_tokens
+  kEmbed,          // hook_embed
+  kPosEmbed,       // hook_pos_embed
+  kResidPre,       // blocks.{l}.hook_resid_pre
+  kLn1Scale,       // blocks.{l}.ln1.hook_scale
+  kLn1Normalized,  // blocks.{l}.ln1.hook_normalized
+  kQ,              // blocks.{l}.attn.hook_q
+  kK,              // blocks.{l}.attn.hook_k
+  kV,              // blocks.{l}.attn.hook_v
+  kRotQ,           // blocks.{l}.attn.hook_rot_q
+  kRotK,           // blocks.{l}.attn.hook_rot_k
+  kAttnScores,     // blocks.{l}.attn.hook_attn_scores
+  kPattern,        // blocks.{l}.attn.hook_pattern
+  kZ,              // blocks.{l}.attn.hook_z
+  kResult,         // blocks.{l}.attn.hook_result
+  kAttnOut,        // blocks.{l}.hook_attn_out
+  kResidMid,       // blocks.{l}.hook_resid_mid
+  kLn2Scale,       // blocks.{l}.ln2.hook_scale
+  kLn2Normalized,  // blocks.{l}.ln2.hook_normalized
+  kMlpPre,         // blocks.{l}.mlp.hook_pre
+  kMlpPreLinear,   // blocks.{l}.mlp.hook_pre_linear
+  kMlpPost,        // blocks.{l}.mlp.hook_post
+  kMlpOut,         // blocks.{l}.hook_mlp_out
+  kResidPost,      // blocks.{l}.hook_resid_post
+  kLnFinalScale,       // ln_final.hook_scale
+  kLnFinalNormalized,  // ln_final.hook_normalized
+  kLogits,         // logits
+};
+inline constexpr int kSiteCount = static_cast<int>(Site::kLogits) + 1;
+
+// "blocks.3.attn.hook_pattern"; layer is ignored at sites outside the blocks.
+std::string tap_name(Site site, int layer);
+
+struct TapName {
+  Site site;
+  int layer;  // −1 at sites outside the blocks
+};
+// Error kInvalidArgument names the text, the nearest known name, and the layers that exist.
+Result<TapName> parse_tap_name(std::string_view text, int n_layers);
+
+// What a probe sees: one sequence's rows of one forward pass.
+struct TapEvent {
+  int64_t run = -1;
+  int32_t seq = 0;
+  Site site = Site::kTokens;
+  int layer = -1;
+  int32_t first_position = 0;  // absolute index of row 0
+  // f32, read-only, valid during the call only. Shapes are those of the table in API (without the
+  // leading b): rows are positions, except kAttnScores and kPattern, which are {n_heads, q, k} with
+  // k counted from position 0.
+  TensorView values;
+};
+
+// Called on the engine's thread, after the op's barrier. An observer: it may not change anything
+// (a probe that replaces values is another interface, and another call).
+class Probe {
+ public:
+  virtual ~Probe() = default;
+  // Asked before anything is computed for the tap; must be cheap and constant during a forward.
+  virtual bool wants(Site site, int layer) const = 0;
+  virtual void observe(const TapEvent& event) = 0;
+};
+
+}  // namespace cutaway::trace

@@ -1,0 +1,27 @@
+// Where records go: console lines and JSONL. File and console sinks apply back-pressure.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "trace/tracer.h"
+
+namespace cutaway::trace {
+
+// One line a record, indented by depth, as API describes:
+// HH:MM:SS.mmm [TRACE] phase=prompt > text::Tokenizer::encode IN text="What is 2 + 2?"
+// HH:MM:SS.mmm [TRACE] phase=prompt < text::Tokenizer::encode OUT ids=[1780,314,…] n=9 (41 µs)
+// `stream` is not closed. Control characters in values are escaped, so that hostile text cannot
+// drive a terminal. `colour`: dim the time, bold the name.
+std::shared_ptr<Sink> make_console_sink(std::FILE* stream, bool colour);
+
+// One JSON object a line (schema/trace.schema.json). Error kIo when the file cannot be made.
+Result<std::shared_ptr<Sink>> make_jsonl_sink(const std::string& path);
+
+// The text of one record as the console sink writes it, without newline.
+std::string format_line(const Record& record, bool colour);
+// The JSON of one record as the JSONL sink writes it, without newline.
+std::string format_json(const Record& record);
+
+}  // namespace cutaway::trace

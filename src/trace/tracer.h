@@ -1,0 +1,74 @@
+// The tracer: rings in, one background thread, sinks out. One per engine.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "trace/trace.h"
+
+namespace cutaway::trace {
+
+// A record as sinks see it, on the background thread, in order per thread.
+struct Record {
+  RecordKind kind = RecordKind::kEvent;
+  Phase phase = Phase::kStartup;
+  uint16_t depth = 0;
+  uint32_t thread = 0;       // small index, 0 is the first thread that traced
+  int64_t time_ns = 0;       // since the tracer was made (monotonic)
+  int64_t wall_us = 0;       // since the Unix epoch
+  int64_t duration_ns = -1;  // exits only
+  const char* name = "";
+  Coordinates at;
+  std::span<const Field> fields;
+};
+
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  virtual void write(const Record& record) = 0;
+  // Called when the queue has run empty and at the end.
+  virtual void flush() {}
+  // The first error met (disk full, closed pipe); records after it are not written.
+  virtual Status status() const { return {}; }
+};
+
+class Tracer {
+ public:
+  // Level kOff with no sinks costs nothing; records written while no sink is there are counted and
+  // dropped.
+  Tracer();
+  ~Tracer();  // drains and flushes
+  Tracer(const Tracer&) = delete;
+  Tracer& operator=(const Tracer&) = delete;
+
+  // The level in force is the maximum over the sinks that are attached.
+  void add_sink(std::shared_ptr<Sink> sink, Level level);
+  void remove_sink(const std::shared_ptr<Sink>& sink);
+  Level level() const;
+
+  // Gives a run a name for `at.run`; returns the index to put there.
+  int64_t name_run(std::string id);
+  std::string run_id(int64_t index) const;
+
+  // Blocks until everything written so far is in the sinks. First sink error, if any.
+  Status flush();
+
+  struct Stats {
+    uint64_t records = 0;
+    int64_t blocked_ns = 0;  // time that traced threads waited for room in a ring
+  };
+  Stats stats() const;
+
+  // Internal: called by spans.
+  void write(RecordKind kind, const char* name, int64_t duration_ns, std::span<const Field> fields);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace cutaway::trace
