@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "kernels/math.h"
+#include "kernels/ref/ref.h"
+
+namespace cutaway::kernels::ref {
+namespace {
+
+// Nearest integer, ties to even, for |x| < 2^22: adding and subtracting 1.5·2^23 rounds.
+float round_even(float x) noexcept {
+  constexpr float kMagic = 0x1.8p23f;
+  const volatile float shifted = x + kMagic;  // volatile: no compiler may cancel the two steps
+  return shifted - kMagic;
+}
+
+}  // namespace
+
+// A block that holds an infinity or a NaN gets the scale NaN, so that it shows in the output
+// instead of vanishing.
+void quantize_q8(const float* x, int64_t cols, int8_t* q, float* scale, int32_t* sum) noexcept {
+  for (int64_t b = 0; b < cols / kBlockK; ++b, x += kBlockK, q += kBlockK) {
+    float amax = 0;
+    bool finite = true;
+    for (int64_t i = 0; i < kBlockK; ++i) {
+      amax = std::max(amax, std::fabs(x[i]));
+      finite &= std::fabs(x[i]) <= std::numeric_limits<float>::max();
+    }
+    scale[b] = finite ? amax / 127.0f : std::numeric_limits<float>::quiet_NaN();
+    // Below this 127 / amax overflows; such a block is zeros next to any other activation.
+    const bool zeros = !finite || amax < 0x1p-119f;
+    if (finite && zeros) scale[b] = 0;
+    const float inverse = zeros ? 0.0f : 127.0f / amax;
+    sum[b] = 0;
+    for (int64_t i = 0; i < kBlockK; ++i) {
+      q[i] = zeros ? int8_t{0} : static_cast<int8_t>(round_even(x[i] * inverse));
+      sum[b] += q[i];
+    }
+  }
+}
+
+float rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) noexcept {
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i) squares += static_cast<double>(x[i]) * x[i];
+  const auto scale =
+      static_cast<float>(std::sqrt(squares / static_cast<double>(n) + static_cast<double>(eps)));
+  for (int64_t i = 0; i < n; ++i) out[i] = x[i] / scale * weight[i];
+  return scale;
+}
+
+void rope(float* x, const float* cos, const float* sin, int64_t n_rot, bool interleaved) noexcept {
+  const int64_t half = n_rot / 2;
+  for (int64_t i = 0; i < half; ++i) {
+    float& a = x[interleaved ? 2 * i : i];
+    float& b = x[interleaved ? 2 * i + 1 : i + half];
+    const float rotated_a = a * cos[i] - b * sin[i];
+    const float rotated_b = b * cos[i] + a * sin[i];
+    a = rotated_a;
+    b = rotated_b;
+  }
+}
+
+void add(const float* a, const float* b, int64_t n, float* out) noexcept {
+  for (int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+}
+
+void silu_mul(const float* gate, const float* up, int64_t n, float* out) noexcept {
+  for (int64_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0f + exp_f32(-gate[i])) * up[i];
+}
+
+}  // namespace cutaway::kernels::ref

@@ -1,0 +1,25 @@
+#include "kernels/ref/ref.h"
+#include "kernels/tables.h"
+
+namespace cutaway::kernels {
+
+constinit const KernelTable kRefTable = {
+    .name = "ref",
+    .matmul_q8 = {ref::matmul_q8<Layout::kNibbleMin>, ref::matmul_q8<Layout::kNibble>,
+                  ref::matmul_q8<Layout::kByte>, nullptr, nullptr, nullptr},
+    .matmul_f32 = {ref::matmul_f32<Layout::kNibbleMin>, ref::matmul_f32<Layout::kNibble>,
+                   ref::matmul_f32<Layout::kByte>, ref::matmul_f32<Layout::kHalf>,
+                   ref::matmul_f32<Layout::kBrain>, ref::matmul_f32<Layout::kFloat>},
+    .quantize_q8 = ref::quantize_q8,
+    .rms_norm = ref::rms_norm,
+    .rope = ref::rope,
+    .add = ref::add,
+    .silu_mul = ref::silu_mul,
+    .store_key = ref::store_key,
+    .store_value = ref::store_value,
+    .attention_tile = ref::attention_tile,
+    .attention_merge = ref::attention_merge,
+    .attention_finish = ref::attention_finish,
+};
+
+}  // namespace cutaway::kernels

@@ -1,0 +1,106 @@
+#include "base/cpu_features.h"
+#include "kernels/table.h"
+#include "kernels/tables.h"
+
+namespace cutaway::kernels {
+namespace {
+
+// CMakeLists.txt defines CUTAWAY_KERNELS_<ISA> for each table that this target has.
+#ifdef CUTAWAY_KERNELS_AVX2
+constexpr bool kX86 = true;
+#else
+constexpr bool kX86 = false;
+#endif
+
+// The first requirement of the AVX2 table that the processor lacks, or null.
+[[maybe_unused]] const char* missing_for_avx2() noexcept {
+  const CpuFeatures& cpu = cpu_features();
+  if (!cpu.avx2) return "avx2";
+  if (!cpu.fma) return "fma";
+  if (!cpu.f16c) return "f16c";
+  return nullptr;
+}
+
+struct Candidate {
+  const char* name;
+  const KernelTable* table;  // null: not available
+  std::string reason;        // when it is not
+};
+
+std::vector<Candidate> candidates() {
+  const char* kOtherTarget = "not built for this target";
+  const char* kLater = "not built yet in this version";
+  std::vector<Candidate> list;
+  list.push_back({"avx512", nullptr, kX86 ? kLater : kOtherTarget});
+  const KernelTable* avx2 = avx2_table();
+  list.push_back({"avx2", avx2, ""});
+  if (avx2 == nullptr) {
+    list.back().reason =
+        kX86 ? std::string("the processor has no ") + missing_for_avx2() : kOtherTarget;
+  }
+  list.push_back({"neon", nullptr, kX86 ? kOtherTarget : kLater});
+  list.push_back({"ref", ref_table(), ""});
+  return list;
+}
+
+}  // namespace
+
+const KernelTable* avx2_table() noexcept {
+#ifdef CUTAWAY_KERNELS_AVX2
+  return missing_for_avx2() == nullptr ? &kAvx2Table : nullptr;
+#else
+  return nullptr;
+#endif
+}
+
+const KernelTable* ref_table() noexcept { return &kRefTable; }
+
+const char* kv_type_name(KvType type) noexcept { return type == KvType::kF32 ? "f32" : "f16"; }
+
+Result<Selection> select_table(const std::string& forced) {
+  const std::vector<Candidate> list = candidates();
+  std::string names;
+  std::string available;
+  const Candidate* chosen = nullptr;
+  for (const Candidate& candidate : list) {
+    names += (names.empty() ? "" : ", ") + std::string(candidate.name);
+    if (candidate.table != nullptr) {
+      available += (available.empty() ? "" : ", ") + std::string(candidate.name);
+    }
+    const bool wanted = forced.empty() ? candidate.table != nullptr : forced == candidate.name;
+    if (wanted && chosen == nullptr) chosen = &candidate;
+  }
+  if (chosen == nullptr) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "CUTAWAY_FORCE_ISA is \"" + forced +
+                     "\", which names no kernel table; names are " + names +
+                     " (available here: " + available + ")",
+                 "CUTAWAY_FORCE_ISA"};
+  }
+  if (chosen->table == nullptr) {
+    return Error{ErrorCode::kUnsupported,
+                 "CUTAWAY_FORCE_ISA is \"" + forced + "\", which cannot run here: " +
+                     chosen->reason + "; available here: " + available,
+                 "CUTAWAY_FORCE_ISA"};
+  }
+  Selection selection;
+  selection.table = chosen->table;
+  for (const Candidate& candidate : list) {
+    TableChoice choice;
+    choice.name = candidate.name;
+    choice.available = candidate.table != nullptr;
+    choice.chosen = &candidate == chosen;
+    if (choice.chosen) {
+      choice.reason = forced.empty() ? "chosen" : "chosen by CUTAWAY_FORCE_ISA";
+    } else if (!choice.available) {
+      choice.reason = candidate.reason;
+    } else {
+      choice.reason = "available; " + std::string(chosen->name) +
+                      (forced.empty() ? " is preferred" : " is forced");
+    }
+    selection.choices.push_back(std::move(choice));
+  }
+  return selection;
+}
+
+}  // namespace cutaway::kernels
