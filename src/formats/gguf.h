@@ -22,25 +22,35 @@ Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path);
 Result<std::shared_ptr<const ModelFile>> parse_gguf(std::span<const uint8_t> bytes,
                                                     const std::string& name);
 
-// Writes a GGUF v3 file. Metadata keeps the order of insertion.
+// Writes a GGUF v3 file. Metadata and tensors keep the order of insertion. A value that add() is
+// given gets the narrowest of GGUF's 32- and 64-bit types that holds it exactly, since that is what
+// readers expect; reading it back gives an equal value.
 class GgufWriter {
  public:
   void add(std::string key, MetaValue value);
-  // A key whose GGUF value type matters: 4 = u32, 5 = i32, 6 = f32, …
+  // Whatever the value, exactly this type in the file.
   void add_u32(std::string key, uint32_t value);
   void add_f32(std::string key, float value);
   // `bytes` must stay valid until write().
   void add_tensor(std::string name, DType dtype, Shape shape, std::span<const uint8_t> bytes);
-  // To a temporary file beside `path`, synced, then renamed: never half a file.
+  // kInvalidArgument names what could not be read back: a key or tensor added twice, an empty or
+  // over-long name, bytes that do not fit type and shape, a wrong general.alignment.
+  Status check() const;
+  // To a temporary file beside `path`, synced, then renamed: never half a file. Errors: check()'s,
+  // kIo.
   Status write(const std::string& path) const;
+  // The same bytes. Precondition: check().ok().
   std::vector<uint8_t> to_bytes() const;
 
  private:
   struct Entry {
     std::string key;
-    uint32_t gguf_type;
+    uint32_t gguf_type;  // of the value; of its elements, for an array
     MetaValue value;
   };
+  Result<uint64_t> alignment() const;
+  std::vector<uint8_t> head(uint64_t alignment) const;
+
   std::vector<Entry> entries_;
   std::vector<StoredTensor> tensors_;
 };

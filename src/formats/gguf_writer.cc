@@ -1,0 +1,356 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <unordered_set>
+
+#include "formats/gguf.h"
+#include "formats/gguf_types.h"
+#include "formats/sniff.h"
+#include "trace/trace.h"
+
+namespace cutaway::formats {
+namespace {
+
+constexpr uint32_t kVersion = 3;
+const char* const kAlignmentKey = "general.alignment";
+
+void put_bytes(std::vector<uint8_t>& out, const void* data, size_t size) {
+  const auto* bytes = static_cast<const uint8_t*>(data);
+  out.insert(out.end(), bytes, bytes + size);
+}
+
+template <typename T>
+void put(std::vector<uint8_t>& out, T value) {
+  put_bytes(out, &value, sizeof value);
+}
+
+void put_text(std::vector<uint8_t>& out, const std::string& text) {
+  put<uint64_t>(out, text.size());
+  put_bytes(out, text.data(), text.size());
+}
+
+uint64_t align_up(uint64_t value, uint64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+
+bool fits_f32(double value) { return static_cast<double>(static_cast<float>(value)) == value; }
+
+bool fits_i32(int64_t value) { return value == static_cast<int32_t>(value); }
+
+// The narrower of two types when it holds every element exactly: other readers expect u32, i32 and
+// f32 for most keys.
+template <typename T, typename Fits>
+uint32_t narrowest(const std::vector<T>& values, Fits fits, uint32_t narrow, uint32_t wide) {
+  for (const T value : values) {
+    if (!fits(value)) return wide;
+  }
+  return narrow;
+}
+
+// The GGUF value type of a value; of its elements, for an array.
+uint32_t natural_type(const MetaValue& value) {
+  if (std::holds_alternative<bool>(value)) return kGgufBool;
+  if (const auto* i = std::get_if<int64_t>(&value)) return fits_i32(*i) ? kGgufI32 : kGgufI64;
+  if (const auto* u = std::get_if<uint64_t>(&value)) {
+    return *u <= std::numeric_limits<uint32_t>::max() ? kGgufU32 : kGgufU64;
+  }
+  if (const auto* d = std::get_if<double>(&value)) return fits_f32(*d) ? kGgufF32 : kGgufF64;
+  if (std::holds_alternative<std::string>(value)) return kGgufString;
+  if (const auto* v = std::get_if<std::vector<int64_t>>(&value)) {
+    return narrowest(*v, fits_i32, kGgufI32, kGgufI64);
+  }
+  if (const auto* v = std::get_if<std::vector<double>>(&value)) {
+    return narrowest(*v, fits_f32, kGgufF32, kGgufF64);
+  }
+  if (std::holds_alternative<std::vector<std::string>>(value)) return kGgufString;
+  return kGgufBool;
+}
+
+template <typename T>
+void put_number(std::vector<uint8_t>& out, uint32_t type, T value) {
+  switch (type) {
+    case kGgufU32:
+      return put(out, static_cast<uint32_t>(value));
+    case kGgufI32:
+      return put(out, static_cast<int32_t>(value));
+    case kGgufF32:
+      return put(out, static_cast<float>(value));
+    case kGgufU64:
+      return put(out, static_cast<uint64_t>(value));
+    case kGgufI64:
+      return put(out, static_cast<int64_t>(value));
+    default:
+      return put(out, static_cast<double>(value));
+  }
+}
+
+// `type` of a scalar, or of an array's elements.
+struct PutValue {
+  std::vector<uint8_t>& out;
+  uint32_t type;
+
+  void operator()(bool value) const {
+    put(out, type);
+    put<uint8_t>(out, value ? 1 : 0);
+  }
+  void operator()(int64_t value) const { number(value); }
+  void operator()(uint64_t value) const { number(value); }
+  void operator()(double value) const { number(value); }
+  void operator()(const std::string& value) const {
+    put(out, type);
+    put_text(out, value);
+  }
+  void operator()(const std::vector<int64_t>& values) const { numbers(values); }
+  void operator()(const std::vector<double>& values) const { numbers(values); }
+  void operator()(const std::vector<std::string>& values) const {
+    begin_array(values.size());
+    for (const std::string& value : values) put_text(out, value);
+  }
+  void operator()(const std::vector<bool>& values) const {
+    begin_array(values.size());
+    for (const bool value : values) put<uint8_t>(out, value ? 1 : 0);
+  }
+
+ private:
+  template <typename T>
+  void number(T value) const {
+    put(out, type);
+    put_number(out, type, value);
+  }
+  template <typename T>
+  void numbers(const std::vector<T>& values) const {
+    begin_array(values.size());
+    for (const T value : values) put_number(out, type, value);
+  }
+  void begin_array(size_t n) const {
+    put<uint32_t>(out, kGgufArray);
+    put(out, type);
+    put<uint64_t>(out, n);
+  }
+};
+
+// A file being written: closed, and removed unless it was kept.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& target) {
+    static std::atomic<uint32_t> counter{0};
+    path_ = fmt::format("{}.{}.{}.part", target, ::getpid(), counter.fetch_add(1));
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  }
+  ~TemporaryFile() {
+    if (fd_ < 0) return;
+    ::close(fd_);
+    if (!kept_) ::unlink(path_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  bool is_open() const { return fd_ >= 0; }
+
+  bool write(std::span<const uint8_t> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t n = ::write(fd_, bytes.data(), std::min<size_t>(bytes.size(), 1u << 30));
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return false;
+      bytes = bytes.subspan(static_cast<size_t>(n));
+    }
+    return true;
+  }
+
+  bool publish(const std::string& target) {
+    if (::fsync(fd_) != 0 || ::rename(path_.c_str(), target.c_str()) != 0) return false;
+    kept_ = true;
+    return true;
+  }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  bool kept_ = false;
+};
+
+// So that the new name survives a power cut too. A file system that cannot sync folders is no
+// error.
+void sync_folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return;
+  ::fsync(fd);
+  ::close(fd);
+}
+
+Error bad_tensor(const StoredTensor& tensor, const std::string& what) {
+  return {ErrorCode::kInvalidArgument, fmt::format("tensor {} {}", in_quotes(tensor.name), what),
+          tensor.name};
+}
+
+Status check_tensor(const StoredTensor& tensor) {
+  if (tensor.name.empty() || tensor.name.size() > kGgufMaxTensorNameBytes) {
+    return bad_tensor(tensor, fmt::format("has a name of {} bytes, expected 1 to {}",
+                                          tensor.name.size(), kGgufMaxTensorNameBytes));
+  }
+  if (tensor.shape.rank() < 1) return bad_tensor(tensor, "has no dimensions, expected 1 to 4");
+  uint64_t elements = 1;
+  for (int i = 0; i < tensor.shape.rank(); ++i) {
+    const int64_t dim = tensor.shape[i];
+    if (dim < 1 || __builtin_mul_overflow(elements, static_cast<uint64_t>(dim), &elements) ||
+        elements > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      return bad_tensor(tensor, "has the shape " + tensor.shape.text() + ", which is not possible");
+    }
+  }
+  const DTypeTraits& traits = dtype_traits(tensor.dtype);
+  const int64_t row = tensor.shape[tensor.shape.rank() - 1];
+  if (row % traits.block_elements != 0) {
+    return bad_tensor(tensor, fmt::format("has rows of {} elements, {} needs a multiple of {}", row,
+                                          traits.name, traits.block_elements));
+  }
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(elements / static_cast<uint64_t>(traits.block_elements),
+                             static_cast<uint64_t>(traits.block_bytes), &bytes) ||
+      bytes != tensor.bytes.size()) {
+    return bad_tensor(
+        tensor, fmt::format("of shape {} {} was given {} bytes, expected {}", tensor.shape.text(),
+                            traits.name, tensor.bytes.size(), bytes));
+  }
+  return {};
+}
+
+}  // namespace
+
+void GgufWriter::add(std::string key, MetaValue value) {
+  CUTAWAY_SPAN(span, "formats::GgufWriter::add", "key", key);
+  const uint32_t type = natural_type(value);
+  entries_.push_back({std::move(key), type, std::move(value)});
+}
+
+void GgufWriter::add_u32(std::string key, uint32_t value) {
+  CUTAWAY_SPAN(span, "formats::GgufWriter::add_u32", "key", key, "value", value);
+  entries_.push_back({std::move(key), kGgufU32, static_cast<uint64_t>(value)});
+}
+
+void GgufWriter::add_f32(std::string key, float value) {
+  CUTAWAY_SPAN(span, "formats::GgufWriter::add_f32", "key", key, "value", value);
+  entries_.push_back({std::move(key), kGgufF32, static_cast<double>(value)});
+}
+
+void GgufWriter::add_tensor(std::string name, DType dtype, Shape shape,
+                            std::span<const uint8_t> bytes) {
+  CUTAWAY_SPAN(span, "formats::GgufWriter::add_tensor", "name", name, "type", dtype_name(dtype),
+               "bytes", bytes.size());
+  tensors_.push_back({std::move(name), dtype, shape, bytes});
+}
+
+Result<uint64_t> GgufWriter::alignment() const {
+  for (const Entry& entry : entries_) {
+    if (entry.key != kAlignmentKey) continue;
+    uint64_t value = 0;
+    if (const auto* u = std::get_if<uint64_t>(&entry.value)) value = *u;
+    if (value < 8 || value > kGgufMaxAlignment || value % 8 != 0) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("metadata {} must be an unsigned multiple of 8 up to {}",
+                               kAlignmentKey, kGgufMaxAlignment),
+                   kAlignmentKey};
+    }
+    return value;
+  }
+  return kGgufDefaultAlignment;
+}
+
+Status GgufWriter::check() const {
+  CUTAWAY_SPAN(span, "formats::GgufWriter::check", "metadata", entries_.size(), "tensors",
+               tensors_.size());
+  std::unordered_set<std::string> seen;
+  for (const Entry& entry : entries_) {
+    if (entry.key.empty() || entry.key.size() > kGgufMaxKeyBytes) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("metadata key {} has {} bytes, expected 1 to {}",
+                               in_quotes(entry.key), entry.key.size(), kGgufMaxKeyBytes),
+                   entry.key};
+    }
+    if (!seen.insert(entry.key).second) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("metadata key {} was added twice", in_quotes(entry.key)), entry.key};
+    }
+  }
+  CUTAWAY_TRY(alignment());
+  seen.clear();
+  for (const StoredTensor& tensor : tensors_) {
+    CUTAWAY_TRY(check_tensor(tensor));
+    if (!seen.insert(tensor.name).second) return bad_tensor(tensor, "was added twice");
+  }
+  CUTAWAY_OUT(span, "ok", true);
+  return {};
+}
+
+// Everything before the data section, padded to where that begins.
+std::vector<uint8_t> GgufWriter::head(uint64_t alignment) const {
+  std::vector<uint8_t> out;
+  put_bytes(out, "GGUF", 4);
+  put(out, kVersion);
+  put<uint64_t>(out, tensors_.size());
+  put<uint64_t>(out, entries_.size());
+  for (const Entry& entry : entries_) {
+    put_text(out, entry.key);
+    std::visit(PutValue{out, entry.gguf_type}, entry.value);
+  }
+  uint64_t offset = 0;
+  for (const StoredTensor& tensor : tensors_) {
+    put_text(out, tensor.name);
+    put<uint32_t>(out, static_cast<uint32_t>(tensor.shape.rank()));
+    for (int i = tensor.shape.rank(); i-- > 0;) {
+      put<uint64_t>(out, static_cast<uint64_t>(tensor.shape[i]));
+    }
+    put(out, gguf_tensor_type(tensor.dtype));
+    put(out, offset);
+    offset = align_up(offset + tensor.bytes.size(), alignment);
+  }
+  out.resize(align_up(out.size(), alignment));
+  return out;
+}
+
+Status GgufWriter::write(const std::string& path) const {
+  CUTAWAY_SPAN(span, "formats::GgufWriter::write", "path", path, "tensors", tensors_.size());
+  CUTAWAY_TRY(check());
+  const uint64_t align = alignment().value();
+  const auto failed = [&] {
+    return Error{ErrorCode::kIo, "cannot write " + path + ": " + std::strerror(errno), "path"};
+  };
+  TemporaryFile file(path);
+  if (!file.is_open()) return failed();
+  uint64_t written = 0;
+  const auto append = [&](std::span<const uint8_t> bytes) {
+    written += bytes.size();
+    return file.write(bytes);
+  };
+  if (!append(head(align))) return failed();
+  const std::vector<uint8_t> zeros(align);
+  for (const StoredTensor& tensor : tensors_) {
+    const uint64_t padding = align_up(tensor.bytes.size(), align) - tensor.bytes.size();
+    if (!append(tensor.bytes) || !append(std::span(zeros).first(padding))) return failed();
+  }
+  if (!file.publish(path)) return failed();
+  sync_folder_of(path);
+  CUTAWAY_OUT(span, "bytes", written);
+  return {};
+}
+
+std::vector<uint8_t> GgufWriter::to_bytes() const {
+  CUTAWAY_SPAN(span, "formats::GgufWriter::to_bytes", "tensors", tensors_.size());
+  CUTAWAY_CHECK(check().ok());
+  const uint64_t align = alignment().value();
+  std::vector<uint8_t> out = head(align);
+  for (const StoredTensor& tensor : tensors_) {
+    put_bytes(out, tensor.bytes.data(), tensor.bytes.size());
+    out.resize(align_up(out.size(), align));
+  }
+  CUTAWAY_OUT(span, "bytes", out.size());
+  return out;
+}
+
+}  // namespace cutaway::formats
