@@ -78,11 +78,16 @@ function(cutaway_test name)
 endfunction()
 
 # cutaway_fuzzer(<name> SOURCES … DEPS …): a libFuzzer target; its libraries carry
-# -fsanitize=fuzzer-no-link from the preset.
+# -fsanitize=fuzzer-no-link from the preset. Its saved corpus is fuzz/corpus/<name>/. The target
+# `fuzzers` builds all of them.
 function(cutaway_fuzzer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  if(NOT TARGET fuzzers)
+    add_custom_target(fuzzers)
+  endif()
+  add_dependencies(fuzzers ${name})
 endfunction()
