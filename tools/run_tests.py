@@ -26,6 +26,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 COUNT_LINE = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.MULTILINE)
+UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED)(?: \((.*)\))?$", re.MULTILINE)
 
 
 @dataclass
@@ -72,17 +73,27 @@ class Run:
     def counted(self, name: str, command: list[str], timeout: float = 1800) -> Outcome:
         """A runner that ends with the count line, or else is one test by its exit status."""
         status, text = self.call(name, command, timeout)
-        counts = COUNT_LINE.findall(text)
-        if counts:
-            passed, failed, skipped = (int(n or 0) for n in counts[-1])
-            outcome = Outcome(passed, failed, skipped)
-            if status != 0 and failed == 0:
-                outcome.failed = 1
-        else:
-            outcome = Outcome(int(status == 0), int(status != 0))
+        outcome = counts_of(text) or Outcome(int(status == 0), int(status != 0))
+        if (status != 0 and outcome.failed == 0) or outcome.passed + outcome.failed == 0:
+            outcome.failed = 1
         if outcome.failed:
             outcome.notes.append(f"{name}: exit {status}\n{tail(text)}")
         return outcome
+
+
+def counts_of(text: str) -> Outcome | None:
+    """What a runner says of itself: the count line, or the end of Python's unittest."""
+    lines = COUNT_LINE.findall(text)
+    if lines:
+        passed, failed, skipped = (int(n or 0) for n in lines[-1])
+        return Outcome(passed, failed, skipped)
+    match = UNITTEST.search(text)
+    if not match:
+        return None
+    said = {key.strip(): int(n) for key, n in re.findall(r"([a-z ]+)=(\d+)", match[2] or "")}
+    failed = said.get("failures", 0) + said.get("errors", 0) + said.get("unexpected successes", 0)
+    skipped = said.get("skipped", 0)
+    return Outcome(int(match[1]) - failed - skipped, failed, skipped)
 
 
 def tail(text: str, lines: int = 40) -> str:
@@ -140,14 +151,14 @@ def ctest_entry(entry: ET.Element, report: Path) -> Outcome:
     name, state = entry.get("name"), entry.get("status")
     output = entry.findtext("system-out") or ""
     outcome = Outcome(int(state == "run"), int(state == "fail"), int(state not in ("run", "fail")))
-    counts = COUNT_LINE.findall(output)
+    counts = counts_of(output)
     if report.exists():
         try:
             outcome = gtest_cases(report)
         except ET.ParseError:
             outcome = Outcome(failed=1)
     elif counts:
-        outcome = Outcome(*(int(n or 0) for n in counts[-1]))
+        outcome = counts
     if state == "fail":
         outcome.failed = max(outcome.failed, 1)
         outcome.notes.append(f"{name}: failed\n{tail(output)}")
