@@ -41,11 +41,16 @@ class StopMatcher {
     bool stopped = false;  // a stop string is complete; it and what follows are removed
     std::string stop;      // which one
   };
-  // The earliest match wins; at the same place, the longest.
+  // The earliest match wins; at the same place, the longest that is complete (one that is complete
+  // does not wait for a longer one: the text before them is the same).
   Step push(std::string_view bytes);
-  std::string finish();  // what was held back, at the end
+  // What was held back, at the end. A stop string inside it (one that was complete while an earlier,
+  // longer one was still possible) still cuts: then stopped() is true afterwards.
+  std::string finish();
+  bool stopped() const { return stopped_; }
 
  private:
+  Step settle(bool at_end);
   std::vector<std::string> stops_;
   std::string held_;
   bool stopped_ = false;

@@ -1,0 +1,37 @@
+// Hashes for the tokenizer's two flat tables.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace cutaway::text {
+
+__extension__ using Wide = unsigned __int128;
+
+inline uint64_t mix64(uint64_t a, uint64_t b) {
+  const Wide product = static_cast<Wide>(a) * b;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+// Of a few bytes (a token, a word): eight at a time, folded by multiplication.
+inline uint32_t hash_bytes(std::string_view s) {
+  constexpr uint64_t kA = 0x9E3779B97F4A7C15u, kB = 0xD6E8FEB86659FD93u;
+  uint64_t h = s.size() * kB;
+  const char* p = s.data();
+  size_t n = s.size();
+  for (; n >= 8; n -= 8, p += 8) {
+    uint64_t word;
+    std::memcpy(&word, p, 8);
+    h = mix64(h ^ word, kA);
+  }
+  uint64_t tail = 0;
+  std::memcpy(&tail, p, n);
+  return static_cast<uint32_t>(mix64(h ^ tail, kB) >> 16);
+}
+
+inline uint32_t hash_pair(uint64_t key) {
+  return static_cast<uint32_t>(mix64(key ^ 0xA0761D6478BD642Fu, 0x9E3779B97F4A7C15u));
+}
+
+}  // namespace cutaway::text

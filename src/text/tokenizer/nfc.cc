@@ -1,0 +1,109 @@
+#include "text/tokenizer/nfc.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+#include "base/utf8.h"
+#include "text/tokenizer/unicode.h"
+#include "trace/trace.h"
+
+namespace cutaway::text {
+namespace {
+
+int combining_class(utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; }
+
+// NFC of a run of valid UTF-8. The marks are sorted here: utf8proc's own sort takes quadratic time.
+std::string compose(std::string_view run) {
+  std::vector<utf8proc_int32_t> points;
+  size_t length = 0;
+  for (size_t pos = 0; pos < run.size(); pos += length) {
+    utf8proc_int32_t parts[32];
+    int last_class = 0;
+    const utf8proc_ssize_t n = utf8proc_decompose_char(utf8_decode(run, pos, length), parts, 32,
+                                                       UTF8PROC_DECOMPOSE, &last_class);
+    points.insert(points.end(), parts, parts + std::clamp<utf8proc_ssize_t>(n, 0, 32));
+  }
+  for (size_t i = 0; i < points.size();) {
+    if (combining_class(points[i]) == 0) {
+      ++i;
+      continue;
+    }
+    size_t end = i;
+    while (end < points.size() && combining_class(points[end]) != 0) ++end;
+    std::stable_sort(points.begin() + static_cast<ptrdiff_t>(i),
+                     points.begin() + static_cast<ptrdiff_t>(end),
+                     [](auto a, auto b) { return combining_class(a) < combining_class(b); });
+    i = end;
+  }
+  const auto flags = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+  const utf8proc_ssize_t n =
+      utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()), flags);
+  std::string out;
+  for (utf8proc_ssize_t i = 0; i < n; ++i) utf8_append(out, static_cast<uint32_t>(points[i]));
+  return out;
+}
+
+}  // namespace
+
+NfcText::NfcText(std::string_view input) : input_(input) {
+  CUTAWAY_SPAN(span, "text::NfcText::NfcText", "input", input);
+  const UnicodeTable& unicode = UnicodeTable::get();
+  size_t copied = 0;    // input bytes that out_ already holds, once there is a change
+  size_t previous = 0;  // where the character before `pos` begins
+  bool valid = false;   // that character is one (and not a stray byte, or nothing)
+  size_t length = 0;
+  for (size_t pos = 0; pos < input.size();) {
+    // Nothing below U+0300 is unsafe: its first byte is at least 0xCC.
+    if (static_cast<uint8_t>(input[pos]) < 0xCC) {
+      valid = static_cast<uint8_t>(input[pos]) < 0x80 || utf8_decode(input, pos, length) >= 0;
+      previous = pos;
+      pos += static_cast<uint8_t>(input[pos]) < 0x80 ? 1 : length;
+      continue;
+    }
+    if (!(unicode.at(input, pos, length) & kNfcUnsafe)) {
+      valid = length > 1;
+      previous = pos;
+      pos += length;
+      continue;
+    }
+    const size_t begin = valid ? previous : pos;
+    size_t end = pos;
+    while (end < input.size() && (unicode.at(input, end, length) & kNfcUnsafe)) end += length;
+    const std::string_view run = input.substr(begin, end - begin);
+    if (std::string composed = compose(run); composed != run) {
+      out_.append(input, copied, begin - copied);
+      changes_.push_back({out_.size(), out_.size() + composed.size(), begin, end});
+      out_ += composed;
+      copied = end;
+    }
+    pos = end;
+    valid = false;
+  }
+  if (!changes_.empty()) out_.append(input, copied);
+  CUTAWAY_OUT(span, "text", text(), "changes", changes_.size());
+}
+
+const NfcText::Change* NfcText::last_before(size_t pos) const {
+  auto it = std::upper_bound(changes_.begin(), changes_.end(), pos,
+                             [](size_t p, const Change& c) { return p < c.out_begin; });
+  return it == changes_.begin() ? nullptr : &*(it - 1);
+}
+
+size_t NfcText::input_begin(size_t pos) const {
+  const Change* change = last_before(pos);
+  if (!change) return pos;
+  return pos < change->out_end ? change->in_begin : pos - change->out_end + change->in_end;
+}
+
+size_t NfcText::input_end(size_t pos) const {
+  const Change* change = last_before(pos);
+  // A range may end where a change begins: it then ends before it.
+  if (change && change->out_begin == pos) {
+    return change->out_end == pos ? change->in_end : change->in_begin;
+  }
+  if (!change) return pos;
+  return pos < change->out_end ? change->in_end : pos - change->out_end + change->in_end;
+}
+
+}  // namespace cutaway::text

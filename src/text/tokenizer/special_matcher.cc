@@ -1,0 +1,96 @@
+#include "text/tokenizer/special_matcher.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "trace/trace.h"
+
+namespace cutaway::text {
+
+Result<SpecialMatcher> SpecialMatcher::create(const Vocabulary& vocabulary) {
+  CUTAWAY_SPAN(span, "text::SpecialMatcher::create", "specials", vocabulary.specials().size());
+  SpecialMatcher m;
+  for (const int32_t id : vocabulary.specials()) {
+    const std::string_view spelling = vocabulary.bytes(id);
+    if (spelling.empty()) continue;
+    if (spelling.size() > kMaxSpelling) {
+      return Error{
+          ErrorCode::kUnsupported,
+          fmt::format("tokenizer.ggml.tokens[{}] is an added token of {} bytes; at most {} "
+                      "are supported",
+                      id, spelling.size(), kMaxSpelling),
+          "tokenizer.ggml.tokens"};
+    }
+    const bool user = vocabulary.type(id) == TokenType::kUserDefined;
+    uint32_t node = 0;
+    for (const char c : spelling) {
+      const uint8_t byte = static_cast<uint8_t>(c);
+      uint32_t next = node == 0 ? m.roots_[byte] : m.step(node, byte);
+      if (next == 0) {
+        next = static_cast<uint32_t>(m.nodes_.size());
+        Node fresh;
+        fresh.byte = byte;
+        if (node == 0) {
+          m.roots_[byte] = next;
+        } else {
+          fresh.sibling = m.nodes_[node].child;
+          m.nodes_[node].child = next;
+        }
+        m.nodes_.push_back(fresh);
+      }
+      node = next;
+    }
+    if (user) m.user_first_[static_cast<uint8_t>(spelling[0])] = true;
+    (user ? m.nodes_[node].user : m.nodes_[node].control) = id;
+  }
+  return m;
+}
+
+uint32_t SpecialMatcher::step(uint32_t node, uint8_t byte) const {
+  uint32_t child = nodes_[node].child;
+  while (child != 0 && nodes_[child].byte != byte) child = nodes_[child].sibling;
+  return child;
+}
+
+// The longest allowed spelling at pos, or one with id −1. Control tokens end by trusted_end.
+SpecialMatch SpecialMatcher::longest_at(std::string_view text, size_t pos,
+                                        size_t trusted_end) const {
+  SpecialMatch best{pos, pos, -1};
+  uint32_t node = roots_[static_cast<uint8_t>(text[pos])];
+  for (size_t end = pos + 1; node != 0; ++end) {
+    if (nodes_[node].user >= 0) best = {pos, end, nodes_[node].user};
+    if (nodes_[node].control >= 0 && end <= trusted_end) best = {pos, end, nodes_[node].control};
+    if (end == text.size()) break;
+    node = step(node, static_cast<uint8_t>(text[end]));
+  }
+  return best;
+}
+
+std::vector<SpecialMatch> SpecialMatcher::find(std::string_view text,
+                                               const std::vector<Run>& runs) const {
+  CUTAWAY_SPAN(span, "text::SpecialMatcher::find", "text", text, "runs", runs.size());
+  std::vector<SpecialMatch> matches;
+  size_t pos = 0;
+  for (const Run& run : runs) {
+    while (pos < run.end) {
+      const uint8_t byte = static_cast<uint8_t>(text[pos]);
+      const bool possible = run.trusted ? roots_[byte] != 0 : user_first_[byte];
+      if (!possible) {
+        ++pos;
+        continue;
+      }
+      const SpecialMatch match = longest_at(text, pos, run.trusted ? run.end : 0);
+      if (match.id < 0) {
+        ++pos;
+        continue;
+      }
+      matches.push_back(match);
+      pos = match.end;
+    }
+  }
+  CUTAWAY_OUT(span, "matches", matches.size());
+  return matches;
+}
+
+}  // namespace cutaway::text

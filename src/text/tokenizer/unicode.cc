@@ -1,0 +1,42 @@
+#include "text/tokenizer/unicode.h"
+
+#include <map>
+
+#include "base/utf8.h"
+
+namespace cutaway::text {
+
+UnicodeTable::UnicodeTable() {
+  constexpr uint32_t kBlock = 1u << kShift;
+  constexpr uint32_t kBlocks = 0x110000 / kBlock;
+  block_.resize(kBlocks);
+  std::map<std::vector<uint8_t>, uint16_t> seen;  // equal blocks are stored once
+  size_t range = 0;
+  for (uint32_t block = 0; block < kBlocks; ++block) {
+    const uint32_t begin = block * kBlock;
+    const uint32_t end = begin + kBlock;
+    std::vector<uint8_t> cells(kBlock, 0);
+    while (range < kUnicodeRangeCount && kUnicodeRanges[range].last < begin) ++range;
+    for (size_t i = range; i < kUnicodeRangeCount && kUnicodeRanges[i].first < end; ++i) {
+      const UnicodeRange& r = kUnicodeRanges[i];
+      for (uint32_t c = std::max(begin, r.first); c <= std::min(end - 1, r.last); ++c) {
+        cells[c - begin] = r.flags;
+      }
+    }
+    const auto [it, fresh] = seen.emplace(cells, static_cast<uint16_t>(seen.size()));
+    if (fresh) cells_.insert(cells_.end(), cells.begin(), cells.end());
+    block_[block] = it->second;
+  }
+}
+
+const UnicodeTable& UnicodeTable::get() {
+  static const UnicodeTable table;
+  return table;
+}
+
+uint8_t UnicodeTable::beyond_ascii(std::string_view text, size_t pos, size_t& length) const {
+  const int32_t code_point = utf8_decode(text, pos, length);
+  return code_point < 0 ? 0 : flags(static_cast<uint32_t>(code_point));
+}
+
+}  // namespace cutaway::text

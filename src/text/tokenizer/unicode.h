@@ -1,0 +1,59 @@
+// What the pre-tokenizers and the normaliser must know of each code point. The classes are those
+// that Hugging Face `tokenizers` uses (tools/make_unicode_tables.py asks it).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace cutaway::text {
+
+enum UnicodeFlag : uint8_t {
+  kLetter = 1,      // \p{L}
+  kNumber = 2,      // \p{N}
+  kSpace = 4,       // \s
+  kDigit = 8,       // split off one by one by the Digits pre-tokenizer
+  kNfcUnsafe = 16,  // may change under NFC, alone or with what stands before it
+};
+
+struct UnicodeRange {
+  uint32_t first, last;  // inclusive
+  uint8_t flags;
+};
+extern const UnicodeRange kUnicodeRanges[];  // ascending, unicode_tables.cc
+extern const size_t kUnicodeRangeCount;
+
+// The ranges as a two-level table: one look-up a character. Made once, at first use.
+class UnicodeTable {
+ public:
+  static const UnicodeTable& get();
+
+  uint8_t flags(uint32_t code_point) const {
+    return cells_[static_cast<size_t>(block_[code_point >> kShift]) << kShift |
+                  (code_point & kMask)];
+  }
+
+  // Flags of the character at text[pos], and its length. A byte that begins no valid character is
+  // a character of its own without flags.
+  uint8_t at(std::string_view text, size_t pos, size_t& length) const {
+    const uint8_t byte = static_cast<uint8_t>(text[pos]);
+    if (byte < 0x80) [[likely]] {
+      length = 1;
+      return cells_[static_cast<size_t>(block_[0]) << kShift | byte];
+    }
+    return beyond_ascii(text, pos, length);
+  }
+
+ private:
+  static constexpr int kShift = 7;
+  static constexpr uint32_t kMask = (1u << kShift) - 1;
+
+  UnicodeTable();
+  uint8_t beyond_ascii(std::string_view text, size_t pos, size_t& length) const;
+
+  std::vector<uint16_t> block_;  // code point / 128 → block of cells_
+  std::vector<uint8_t> cells_;
+};
+
+}  // namespace cutaway::text

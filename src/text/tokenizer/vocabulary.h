@@ -1,0 +1,59 @@
+// The tokens of a model file: their bytes, types and look-up, in a few flat blocks of memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "tensor/model_file.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace cutaway::text {
+
+class Vocabulary {
+ public:
+  // Reads tokenizer.ggml.tokens and .token_type of a byte-level vocabulary. Errors kInvalidFile.
+  static Result<Vocabulary> read_byte_level(const Metadata& metadata);
+
+  int32_t size() const { return static_cast<int32_t>(types_.size()); }
+  TokenType type(int32_t id) const { return types_[static_cast<size_t>(id)]; }
+  // Normal tokens: the bytes that they stand for. Others: their spelling.
+  std::string_view bytes(int32_t id) const {
+    const size_t i = static_cast<size_t>(id);
+    return std::string_view(arena_).substr(offsets_[i], offsets_[i + 1] - offsets_[i]);
+  }
+
+  // The token that ordinary text with these bytes may become, −1: none. Control tokens and those
+  // that only match as a whole spelling are not among them. Of equal tokens, the last.
+  int32_t find_text(std::string_view bytes) const;
+  bool is_text(int32_t id) const { return is_text_[static_cast<size_t>(id)]; }
+  bool has_duplicates() const { return has_duplicates_; }  // two such tokens with equal bytes
+  int32_t byte_token(uint8_t byte) const { return byte_tokens_[byte]; }  // −1: none
+  size_t longest_text() const { return longest_text_; }  // bytes of the longest of them
+
+  // By spelling, control and user-defined tokens only; −1: none.
+  int32_t find_special(std::string_view spelling) const;
+  const std::vector<int32_t>& specials() const { return specials_; }  // ids, ascending
+
+ private:
+  struct Slot {
+    uint32_t hash;
+    int32_t id;  // −1: free
+  };
+  void index_text();
+
+  std::string arena_;              // the bytes of all tokens, one after another
+  std::vector<uint32_t> offsets_;  // size() + 1
+  std::vector<TokenType> types_;
+  std::vector<bool> is_text_;
+  std::vector<Slot> slots_;  // open addressing, a power of two
+  std::vector<int32_t> specials_, specials_by_spelling_;
+  std::array<int32_t, 256> byte_tokens_{};
+  size_t longest_text_ = 0;
+  bool has_duplicates_ = false;
+};
+
+}  // namespace cutaway::text
