@@ -1,6 +1,7 @@
 #include "kernels/math.h"
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -79,19 +80,21 @@ float exp_f32(float x) noexcept {
 }
 
 float tanh_f32(float x) noexcept {
-  const float magnitude = x < 0 ? -x : x;
+  const float magnitude = std::fabs(x);
+  float y;
   if (magnitude <= kTanhSmall) {
-    const float z = x * x;
+    const float z = magnitude * magnitude;
     float p = kTanhT5;
     p = p * z + kTanhT4;
     p = p * z + kTanhT3;
     p = p * z + kTanhT2;
     p = p * z + kTanhT1;
     p = p * z + kTanhT0;
-    return x + x * z * p;
+    y = magnitude + magnitude * z * p;
+  } else {
+    y = 1.0f - 2.0f / (exp_f32(2.0f * magnitude) + 1.0f);  // NaN stays NaN
   }
-  const float y = 1.0f - 2.0f / (exp_f32(2.0f * magnitude) + 1.0f);  // NaN stays NaN
-  return x < 0 ? -y : y;
+  return std::copysign(y, x);
 }
 
 double exp_f64(double x) noexcept {

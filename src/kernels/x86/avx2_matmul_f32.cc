@@ -1,0 +1,183 @@
+// Products of dequantised weights and f32 activations. A panel of a group's weights is dequantised
+// once into a buffer that the first cache holds, then every column passes over it. A lane owns a
+// row and adds fma by fma in K order; between panels the sums rest in y, which keeps their bits.
+#include "kernels/blocks.h"
+#include "kernels/x86/avx2.h"
+
+namespace cutaway::kernels::avx2 {
+namespace {
+
+constexpr int64_t kPanelK = 128;      // a multiple of kBlockK; 8 KiB of f32 per group
+constexpr int64_t kColumnChunk = 96;  // a multiple of kTileColumns; x of a panel: 48 KiB
+constexpr int64_t kTileColumns = 6;   // × 2 half groups = 12 sums, 2 weights, 1 activation
+constexpr int64_t kTileGroups = 4;    // most groups at a time, when there are few columns
+
+// Row sums of one K element come from 16 consecutive floats.
+template <Layout layout>
+CUTAWAY_INLINE void dequantise(const uint8_t* group, int64_t k_begin, int64_t k_count,
+                               float* out) noexcept {
+  if constexpr (layout == Layout::kHalf) {
+    const auto* w = reinterpret_cast<const uint16_t*>(group) + k_begin * kGroupRows;
+    for (int64_t i = 0; i < k_count * kGroupRows; i += 8) {
+      _mm256_store_ps(out + i, load_halves(w + i));
+    }
+  } else if constexpr (layout == Layout::kBrain) {
+    const auto* w = reinterpret_cast<const uint16_t*>(group) + k_begin * kGroupRows;
+    for (int64_t i = 0; i < k_count * kGroupRows; i += 8) {
+      const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(w + i));
+      const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16);
+      _mm256_store_ps(out + i, _mm256_castsi256_ps(wide));
+    }
+  } else {
+    using Block =
+        std::conditional_t<layout == Layout::kNibbleMin, NibbleMinBlock,
+                           std::conditional_t<layout == Layout::kNibble, NibbleBlock, ByteBlock>>;
+    const auto* block = reinterpret_cast<const Block*>(group) + k_begin / kBlockK;
+    for (int64_t b = 0; b < k_count / kBlockK; ++b, ++block, out += kBlockK * kGroupRows) {
+      for (int64_t h = 0; h < 2; ++h) {
+        const __m256 d = load_halves(block->d + 8 * h);
+        __m256 m = _mm256_setzero_ps();
+        if constexpr (layout == Layout::kNibbleMin) m = load_halves(block->m + 8 * h);
+        constexpr int64_t kSteps = layout == Layout::kByte ? 8 : 4;
+        for (int64_t j = 0; j < kSteps; ++j) {
+          const __m256i q = load_bytes(block->q[j] + 32 * h);
+          for (int64_t i = 0; i < 4; ++i) {  // byte i of each 32-bit lane: K element 4·j + i
+            const __m128i to_low = _mm_cvtsi32_si128(static_cast<int>(8 * i));
+            if constexpr (layout == Layout::kByte) {
+              const __m128i to_high = _mm_cvtsi32_si128(static_cast<int>(24 - 8 * i));
+              const __m256i value = _mm256_srai_epi32(_mm256_sll_epi32(q, to_high), 24);
+              _mm256_store_ps(out + (4 * j + i) * kGroupRows + 8 * h,
+                              _mm256_mul_ps(d, _mm256_cvtepi32_ps(value)));
+            } else {
+              const __m256i byte = _mm256_srl_epi32(q, to_low);
+              const __m256i mask = _mm256_set1_epi32(15);
+              const __m256i offset = _mm256_set1_epi32(layout == Layout::kNibble ? 8 : 0);
+              const __m256i low = _mm256_sub_epi32(_mm256_and_si256(byte, mask), offset);
+              const __m256i high =
+                  _mm256_sub_epi32(_mm256_and_si256(_mm256_srli_epi32(byte, 4), mask), offset);
+              // d · q is exact in f32 (11 + 5 bits), so one rounding remains, as in ref.
+              _mm256_store_ps(out + (4 * j + i) * kGroupRows + 8 * h,
+                              _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(low), m));
+              _mm256_store_ps(out + (16 + 4 * j + i) * kGroupRows + 8 * h,
+                              _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(high), m));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// y[c][16·g + …] += Σ_k weights[g][k][…] · x[c][k] for `C` columns and `G` groups of `rows[g]`
+// rows.
+template <int C, int G>
+CUTAWAY_INLINE void tile(const float* const* weights, int64_t k_count, const float* x,
+                         int64_t x_stride, bool first, const int64_t* rows, float* y,
+                         int64_t y_stride) noexcept {
+  __m256 acc[G][C][2];
+  for (int g = 0; g < G; ++g) {
+    for (int c = 0; c < C; ++c) {
+      for (int h = 0; h < 2; ++h) {
+        acc[g][c][h] = first ? _mm256_setzero_ps()
+                             : load_first(y + c * y_stride + 16 * g + 8 * h, rows[g] - 8 * h);
+      }
+    }
+  }
+  const float* w[G];
+  for (int g = 0; g < G; ++g) w[g] = weights[g];
+  const float* column[C];
+  for (int c = 0; c < C; ++c) column[c] = x + c * x_stride;
+  for (int64_t k = 0; k < k_count; ++k) {
+    __m256 value[C];
+    for (int c = 0; c < C && G > 1; ++c) value[c] = _mm256_broadcast_ss(column[c] + k);
+    for (int g = 0; g < G; ++g) {
+      const __m256 w0 = _mm256_loadu_ps(w[g] + k * kGroupRows);
+      const __m256 w1 = _mm256_loadu_ps(w[g] + k * kGroupRows + 8);
+      for (int c = 0; c < C; ++c) {
+        if (G == 1) value[c] = _mm256_broadcast_ss(column[c] + k);
+        acc[g][c][0] = _mm256_fmadd_ps(w0, value[c], acc[g][c][0]);
+        acc[g][c][1] = _mm256_fmadd_ps(w1, value[c], acc[g][c][1]);
+      }
+    }
+  }
+  for (int g = 0; g < G; ++g) {
+    for (int c = 0; c < C; ++c) {
+      for (int h = 0; h < 2; ++h) {
+        store_first(y + c * y_stride + 16 * g + 8 * h, rows[g] - 8 * h, acc[g][c][h]);
+      }
+    }
+  }
+}
+
+struct Panel {
+  const float* weights[kTileGroups];
+  int64_t rows[kTileGroups];
+  int64_t k_count;
+  bool first;
+};
+
+// One panel of G groups × all n columns, C at a time, then the rest.
+template <int C, int G>
+void columns(const Panel& panel, const float* x, int64_t x_stride, int64_t n, float* y,
+             int64_t y_stride) noexcept {
+  for (; n >= C; n -= C, x += C * x_stride, y += C * y_stride) {
+    tile<C, G>(panel.weights, panel.k_count, x, x_stride, panel.first, panel.rows, y, y_stride);
+  }
+  if constexpr (C > 1) {
+    if (n > 0) columns<C - 1, G>(panel, x, x_stride, n, y, y_stride);
+  }
+}
+
+}  // namespace
+
+template <Layout layout>
+void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, const float* x,
+                int64_t x_stride, int64_t n, float* y, int64_t y_stride) noexcept {
+  // Few columns leave too few independent sums to hide fma's latency: then several groups at once.
+  const int64_t at_once = n == 1 ? kTileGroups : n <= 3 ? 2 : 1;
+  alignas(64) float buffer[kTileGroups][kPanelK * kGroupRows];
+  for (int64_t c0 = 0; c0 < n; c0 += kColumnChunk) {
+    const int64_t chunk = n - c0 < kColumnChunk ? n - c0 : kColumnChunk;
+    const float* x0 = x + c0 * x_stride;
+    for (int64_t k0 = 0; k0 < w.cols || k0 == 0; k0 += kPanelK) {
+      Panel panel;
+      panel.k_count = w.cols - k0 < kPanelK ? w.cols - k0 : kPanelK;
+      panel.first = k0 == 0;
+      for (int64_t g = group_begin; g < group_end;) {
+        const int64_t groups = group_end - g >= at_once ? at_once : 1;
+        for (int64_t i = 0; i < groups; ++i) {
+          const int64_t left = w.rows - (g + i) * kGroupRows;
+          panel.rows[i] = left < kGroupRows ? left : kGroupRows;
+          if constexpr (layout == Layout::kFloat) {
+            panel.weights[i] = reinterpret_cast<const float*>(w.group(g + i)) + k0 * kGroupRows;
+          } else {
+            dequantise<layout>(w.group(g + i), k0, panel.k_count, buffer[i]);
+            panel.weights[i] = buffer[i];
+          }
+        }
+        float* y0 = y + c0 * y_stride + g * kGroupRows;
+        if (groups == 4) {
+          columns<1, 4>(panel, x0 + k0, x_stride, chunk, y0, y_stride);
+        } else if (groups == 2) {
+          columns<3, 2>(panel, x0 + k0, x_stride, chunk, y0, y_stride);
+        } else {
+          columns<kTileColumns, 1>(panel, x0 + k0, x_stride, chunk, y0, y_stride);
+        }
+        g += groups;
+      }
+    }
+  }
+}
+
+#define CUTAWAY_AVX2_F32(layout)                                                                 \
+  template void matmul_f32<layout>(const PackedMatrix&, int64_t, int64_t, const float*, int64_t, \
+                                   int64_t, float*, int64_t) noexcept;
+CUTAWAY_AVX2_F32(Layout::kNibbleMin)
+CUTAWAY_AVX2_F32(Layout::kNibble)
+CUTAWAY_AVX2_F32(Layout::kByte)
+CUTAWAY_AVX2_F32(Layout::kHalf)
+CUTAWAY_AVX2_F32(Layout::kBrain)
+CUTAWAY_AVX2_F32(Layout::kFloat)
+#undef CUTAWAY_AVX2_F32
+
+}  // namespace cutaway::kernels::avx2

@@ -1,0 +1,185 @@
+// Products of packed weights and 8-bit activations. A lane owns a row: per block of 32 K its
+// integer sum is exact, then one or two fma's in K order add it, whatever the number of columns.
+#include "kernels/blocks.h"
+#include "kernels/x86/avx2.h"
+
+namespace cutaway::kernels::avx2 {
+namespace {
+
+constexpr int kTileColumns = 4;  // × 2 half groups = 8 integer sums, 4 weights, 2 activations
+
+// Where C columns' activations begin.
+template <int C>
+struct Columns {
+  const int8_t* q[C];
+  const float* scale[C];
+  const int32_t* sum[C];
+
+  Columns(const Q8Activations& x, int64_t first) noexcept {
+    const int64_t blocks = x.cols / kBlockK;
+    for (int c = 0; c < C; ++c) {
+      q[c] = x.q + (first + c) * x.cols;
+      scale[c] = x.scale + (first + c) * blocks;
+      sum[c] = x.sum + (first + c) * blocks;
+    }
+  }
+};
+
+// Σ_k q · x of 16 rows over one block of nibbles, as pairs of K elements in 16 bits. A pair's
+// product is at most 2 · 15 · 127 = 3810 in magnitude, and a lane adds 8 of them: 30480 < 2^15.
+template <int C>
+CUTAWAY_INLINE void nibble_sums(const uint8_t (&q)[4][64], const Columns<C>& x, int64_t b,
+                                __m256i (&sums)[C][2]) noexcept {
+  const __m256i mask = _mm256_set1_epi8(15);
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m256i q0 = load_bytes(q[j]);
+    const __m256i q1 = load_bytes(q[j] + 32);
+    const __m256i low0 = _mm256_and_si256(q0, mask);
+    const __m256i low1 = _mm256_and_si256(q1, mask);
+    const __m256i high0 = _mm256_and_si256(_mm256_srli_epi16(q0, 4), mask);
+    const __m256i high1 = _mm256_and_si256(_mm256_srli_epi16(q1, 4), mask);
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      const __m256i x_low = broadcast_4_bytes(x.q[c] + b * kBlockK + 4 * j);
+      const __m256i x_high = broadcast_4_bytes(x.q[c] + b * kBlockK + 16 + 4 * j);
+      const __m256i a0 = _mm256_maddubs_epi16(low0, x_low);
+      const __m256i a1 = _mm256_maddubs_epi16(low1, x_low);
+      sums[c][0] = j == 0 ? a0 : _mm256_add_epi16(sums[c][0], a0);
+      sums[c][1] = j == 0 ? a1 : _mm256_add_epi16(sums[c][1], a1);
+      sums[c][0] = _mm256_add_epi16(sums[c][0], _mm256_maddubs_epi16(high0, x_high));
+      sums[c][1] = _mm256_add_epi16(sums[c][1], _mm256_maddubs_epi16(high1, x_high));
+    }
+  }
+  const __m256i ones = _mm256_set1_epi16(1);
+  for (int c = 0; c < C; ++c) {
+    for (int h = 0; h < 2; ++h) sums[c][h] = _mm256_madd_epi16(sums[c][h], ones);
+  }
+}
+
+// The same over bytes. |w| ≤ 128 is unsigned, x takes w's sign: |x| ≤ 127, so a pair is at most
+// 2 · 128 · 127 = 32512 < 2^15, but two are not: each is widened at once.
+template <int C>
+CUTAWAY_INLINE void byte_sums(const int8_t (&q)[8][64], const Columns<C>& x, int64_t b,
+                              __m256i (&sums)[C][2]) noexcept {
+  const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 8
+  for (int j = 0; j < 8; ++j) {
+    const __m256i w0 = load_bytes(q[j]);
+    const __m256i w1 = load_bytes(q[j] + 32);
+    const __m256i abs0 = _mm256_abs_epi8(w0);  // −128 becomes 0x80, which is 128 unsigned
+    const __m256i abs1 = _mm256_abs_epi8(w1);
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      const __m256i value = broadcast_4_bytes(x.q[c] + b * kBlockK + 4 * j);
+      const __m256i a0 =
+          _mm256_madd_epi16(_mm256_maddubs_epi16(abs0, _mm256_sign_epi8(value, w0)), ones);
+      const __m256i a1 =
+          _mm256_madd_epi16(_mm256_maddubs_epi16(abs1, _mm256_sign_epi8(value, w1)), ones);
+      sums[c][0] = j == 0 ? a0 : _mm256_add_epi32(sums[c][0], a0);
+      sums[c][1] = j == 0 ? a1 : _mm256_add_epi32(sums[c][1], a1);
+    }
+  }
+}
+
+template <int C>
+CUTAWAY_INLINE void add_block(const NibbleMinBlock& block, const Columns<C>& x, int64_t b,
+                              __m256 (&acc)[C][2]) noexcept {
+  __m256i sums[C][2];
+  nibble_sums(block.q, x, b, sums);
+  const __m256 d[2] = {load_halves(block.d), load_halves(block.d + 8)};
+  const __m256 m[2] = {load_halves(block.m), load_halves(block.m + 8)};
+  for (int c = 0; c < C; ++c) {
+    const __m256 scale = _mm256_broadcast_ss(x.scale[c] + b);
+    const __m256 total = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(broadcast_4_bytes(x.sum[c] + b)));
+    for (int h = 0; h < 2; ++h) {
+      acc[c][h] =
+          _mm256_fmadd_ps(_mm256_mul_ps(d[h], scale), _mm256_cvtepi32_ps(sums[c][h]), acc[c][h]);
+      acc[c][h] = _mm256_fmadd_ps(m[h], total, acc[c][h]);
+    }
+  }
+}
+
+template <int C>
+CUTAWAY_INLINE void add_block(const NibbleBlock& block, const Columns<C>& x, int64_t b,
+                              __m256 (&acc)[C][2]) noexcept {
+  __m256i sums[C][2];
+  nibble_sums(block.q, x, b, sums);
+  const __m256 d[2] = {load_halves(block.d), load_halves(block.d + 8)};
+  for (int c = 0; c < C; ++c) {
+    const __m256 scale = _mm256_broadcast_ss(x.scale[c] + b);
+    const __m256i offset = _mm256_slli_epi32(broadcast_4_bytes(x.sum[c] + b), 3);
+    for (int h = 0; h < 2; ++h) {
+      const __m256 dot = _mm256_cvtepi32_ps(_mm256_sub_epi32(sums[c][h], offset));
+      acc[c][h] = _mm256_fmadd_ps(_mm256_mul_ps(d[h], scale), dot, acc[c][h]);
+    }
+  }
+}
+
+template <int C>
+CUTAWAY_INLINE void add_block(const ByteBlock& block, const Columns<C>& x, int64_t b,
+                              __m256 (&acc)[C][2]) noexcept {
+  __m256i sums[C][2];
+  byte_sums(block.q, x, b, sums);
+  const __m256 d[2] = {load_halves(block.d), load_halves(block.d + 8)};
+  for (int c = 0; c < C; ++c) {
+    const __m256 scale = _mm256_broadcast_ss(x.scale[c] + b);
+    for (int h = 0; h < 2; ++h) {
+      acc[c][h] =
+          _mm256_fmadd_ps(_mm256_mul_ps(d[h], scale), _mm256_cvtepi32_ps(sums[c][h]), acc[c][h]);
+    }
+  }
+}
+
+// C columns from `first` on × one group of `rows` rows.
+template <int C, typename Block>
+void tile(const Block* group, int64_t rows, const Q8Activations& x, int64_t first, float* y,
+          int64_t y_stride) noexcept {
+  const Columns<C> columns(x, first);
+  __m256 acc[C][2];
+  for (int c = 0; c < C; ++c) acc[c][0] = acc[c][1] = _mm256_setzero_ps();
+  const int64_t blocks = x.cols / kBlockK;
+  for (int64_t b = 0; b < blocks; ++b) add_block<C>(group[b], columns, b, acc);
+  for (int c = 0; c < C; ++c) {
+    for (int h = 0; h < 2; ++h) {
+      store_first(y + (first + c) * y_stride + 8 * h, rows - 8 * h, acc[c][h]);
+    }
+  }
+}
+
+}  // namespace
+
+template <Layout layout>
+void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
+               const Q8Activations& x, int64_t n, float* y, int64_t y_stride) noexcept {
+  using Block =
+      std::conditional_t<layout == Layout::kNibbleMin, NibbleMinBlock,
+                         std::conditional_t<layout == Layout::kNibble, NibbleBlock, ByteBlock>>;
+  // Columns whose activations stay in the second cache while all groups pass over them.
+  constexpr int64_t kChunkBytes = 128 * 1024;
+  int64_t chunk = w.cols > 0 ? kChunkBytes / w.cols / kTileColumns * kTileColumns : n;
+  if (chunk < kTileColumns) chunk = kTileColumns;
+  for (int64_t c0 = 0; c0 < n; c0 += chunk) {
+    const int64_t c_end = n - c0 < chunk ? n : c0 + chunk;
+    for (int64_t g = group_begin; g < group_end; ++g) {
+      const auto* group = reinterpret_cast<const Block*>(w.group(g));
+      const int64_t left = w.rows - g * kGroupRows;
+      const int64_t rows = left < kGroupRows ? left : kGroupRows;
+      float* y0 = y + g * kGroupRows;
+      int64_t c = c0;
+      for (; c + 4 <= c_end; c += 4) tile<4>(group, rows, x, c, y0, y_stride);
+      for (; c + 2 <= c_end; c += 2) tile<2>(group, rows, x, c, y0, y_stride);
+      if (c < c_end) tile<1>(group, rows, x, c, y0, y_stride);
+    }
+  }
+}
+
+#define CUTAWAY_AVX2_Q8(layout)                                                                \
+  template void matmul_q8<layout>(const PackedMatrix&, int64_t, int64_t, const Q8Activations&, \
+                                  int64_t, float*, int64_t) noexcept;
+CUTAWAY_AVX2_Q8(Layout::kNibbleMin)
+CUTAWAY_AVX2_Q8(Layout::kNibble)
+CUTAWAY_AVX2_Q8(Layout::kByte)
+#undef CUTAWAY_AVX2_Q8
+
+}  // namespace cutaway::kernels::avx2

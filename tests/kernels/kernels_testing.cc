@@ -1,0 +1,91 @@
+#include "tests/kernels/kernels_testing.h"
+
+#include <cstdio>
+
+#include "base/check.h"
+
+namespace cutaway::kernels::testing {
+namespace {
+
+template <typename Block>
+void put(std::vector<uint8_t>& bytes, const Block& block) {
+  const auto* p = reinterpret_cast<const uint8_t*>(&block);
+  bytes.insert(bytes.end(), p, p + sizeof(block));
+}
+
+}  // namespace
+
+std::vector<const KernelTable*> runnable_tables() {
+  static const std::vector<const KernelTable*> tables = [] {
+    std::vector<const KernelTable*> list = {ref_table()};
+    if (avx2_table() != nullptr) list.push_back(avx2_table());
+    const auto selection = select_table("");
+    for (const TableChoice& choice : selection.value().choices) {
+      if (!choice.available) {
+        std::printf("not run here: table %s (%s)\n", choice.name.c_str(), choice.reason.c_str());
+      }
+    }
+    return list;
+  }();
+  return tables;
+}
+
+std::vector<uint8_t> random_weights(DType type, int64_t rows, int64_t cols, std::mt19937& random) {
+  std::uniform_real_distribution<float> scale(-0.2f, 0.2f);
+  std::normal_distribution<float> value(0, 1);
+  std::uniform_int_distribution<int> byte(0, 255);
+  std::vector<uint8_t> bytes;
+  const int64_t blocks = rows * cols / dtype_traits(type).block_elements;
+  for (int64_t b = 0; b < blocks; ++b) {
+    switch (type) {
+      case DType::kQ4_1: {
+        BlockQ4_1 block{f32_to_f16(scale(random)), f32_to_f16(scale(random) * 8), {}};
+        for (uint8_t& q : block.q) q = static_cast<uint8_t>(byte(random));
+        put(bytes, block);
+        break;
+      }
+      case DType::kQ4_0: {
+        BlockQ4_0 block{f32_to_f16(scale(random)), {}};
+        for (uint8_t& q : block.q) q = static_cast<uint8_t>(byte(random));
+        put(bytes, block);
+        break;
+      }
+      case DType::kQ8_0: {
+        BlockQ8_0 block{f32_to_f16(scale(random) / 16), {}};
+        for (int8_t& q : block.q) q = static_cast<int8_t>(byte(random) - 128);
+        put(bytes, block);
+        break;
+      }
+      case DType::kF16:
+        put(bytes, f32_to_f16(value(random)));
+        break;
+      case DType::kBF16:
+        put(bytes, f32_to_bf16(value(random)));
+        break;
+      case DType::kF32:
+        put(bytes, value(random));
+        break;
+      case DType::kI32:
+        CUTAWAY_CHECK(false);
+        break;
+    }
+  }
+  return bytes;
+}
+
+Packed pack(std::span<const uint8_t> stored, DType type, int64_t rows, int64_t cols,
+            std::span<const int32_t> row_order) {
+  Packed packed;
+  packed.matrix = {layout_for(type), rows, cols, nullptr};
+  const size_t bytes = packed.matrix.bytes();
+  // The end is where reading too far would be noticed, so nothing is added there but for alignment.
+  packed.memory.reset(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)));
+  std::memset(packed.memory.get(), 0xFF, bytes);  // padding rows must be written by the packing
+  packed.matrix.data = packed.memory.get();
+  const int64_t bad = pack_groups(stored, type, rows, cols, row_order, 0, packed.matrix.groups(),
+                                  packed.memory.get());
+  CUTAWAY_CHECK(bad == -1);
+  return packed;
+}
+
+}  // namespace cutaway::kernels::testing

@@ -1,0 +1,184 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "tests/kernels/kernels_testing.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include "base/cpu_features.h"
+#endif
+
+namespace cutaway::kernels {
+namespace {
+
+std::vector<int64_t> depths(DType type) {
+  if (dtype_traits(type).block_elements > 1) return {32, 96, 576};
+  return {1, 7, 33, 576};
+}
+
+TEST(Layout, PackedRowsUnpackToExactlyTheDequantisedValues) {
+  std::mt19937 random(1);
+  for (const DType type : testing::kWeightTypes) {
+    for (const int64_t rows : {1, 15, 16, 17, 50}) {
+      for (const int64_t cols : depths(type)) {
+        const std::vector<uint8_t> stored = testing::random_weights(type, rows, cols, random);
+        std::vector<int32_t> order(static_cast<size_t>(rows));
+        std::iota(order.begin(), order.end(), 0);
+        for (const bool permuted : {false, true}) {
+          if (permuted) std::shuffle(order.begin(), order.end(), random);
+          const testing::Packed packed = testing::pack(
+              stored, type, rows, cols,
+              permuted ? std::span<const int32_t>(order) : std::span<const int32_t>());
+          EXPECT_EQ(packed.matrix.layout, layout_for(type));
+          std::vector<float> all(static_cast<size_t>(rows * cols));
+          dequantize(type, stored.data(), rows * cols, all.data());
+          std::vector<float> row(static_cast<size_t>(cols));
+          for (int64_t r = 0; r < rows; ++r) {
+            unpack_row(packed.matrix, r, row.data());
+            const float* expected = all.data() + order[static_cast<size_t>(r)] * cols;
+            ASSERT_EQ(std::memcmp(row.data(), expected, row.size() * sizeof(float)), 0)
+                << dtype_name(type) << " rows " << rows << " K " << cols << " row " << r;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Values computed by hand from the format's own definition.
+TEST(Layout, DequantisesTheKnownBlocks) {
+  BlockQ4_1 q4_1{f32_to_f16(0.5f), f32_to_f16(-2.0f), {}};
+  BlockQ4_0 q4_0{f32_to_f16(-0.25f), {}};
+  for (int i = 0; i < 16; ++i) {
+    q4_1.q[i] = static_cast<uint8_t>(i | (15 - i) << 4);
+    q4_0.q[i] = q4_1.q[i];
+  }
+  BlockQ8_0 q8{f32_to_f16(2.0f), {}};
+  for (int i = 0; i < 32; ++i) q8.q[i] = static_cast<int8_t>(i * 8 - 128);
+  float out[32];
+  dequantize(DType::kQ4_1, reinterpret_cast<const uint8_t*>(&q4_1), 32, out);
+  EXPECT_EQ(out[0], -2.0f);
+  EXPECT_EQ(out[3], -0.5f);
+  EXPECT_EQ(out[16], 5.5f);
+  EXPECT_EQ(out[31], -2.0f);
+  dequantize(DType::kQ4_0, reinterpret_cast<const uint8_t*>(&q4_0), 32, out);
+  EXPECT_EQ(out[0], 2.0f);
+  EXPECT_EQ(out[10], -0.5f);
+  EXPECT_EQ(out[16], -1.75f);
+  dequantize(DType::kQ8_0, reinterpret_cast<const uint8_t*>(&q8), 32, out);
+  EXPECT_EQ(out[0], -256.0f);
+  EXPECT_EQ(out[31], 240.0f);
+}
+
+TEST(Layout, AnyDivisionOfTheGroupsPacksTheSameBytes) {
+  std::mt19937 random(2);
+  for (const DType type : testing::kWeightTypes) {
+    const std::vector<uint8_t> stored = testing::random_weights(type, 77, 96, random);
+    const testing::Packed whole = testing::pack(stored, type, 77, 96);
+    const size_t bytes = whole.matrix.bytes();
+    std::vector<uint8_t> parts(bytes + 64, 0x5A);
+    for (int64_t g = whole.matrix.groups() - 1; g >= 0; --g) {
+      ASSERT_EQ(pack_groups(stored, type, 77, 96, {}, g, g + 1, parts.data()), -1);
+    }
+    EXPECT_EQ(std::memcmp(parts.data(), whole.matrix.data, bytes), 0) << dtype_name(type);
+    for (size_t i = bytes; i < parts.size(); ++i) ASSERT_EQ(parts[i], 0x5A);
+  }
+}
+
+TEST(Layout, TheFirstRowThatIsNotFiniteIsNamed) {
+  std::mt19937 random(3);
+  struct Bad {
+    DType type;
+    size_t offset;  // of the value that is spoiled, within its row
+    std::vector<uint8_t> bytes;
+  };
+  const Bad cases[] = {{DType::kQ4_1, 20, {0x00, 0x7C}},                  // d of block 1 is +inf
+                       {DType::kQ4_1, 42, {0x00, 0xFC}},                  // m of block 2 is −inf
+                       {DType::kQ4_0, 0, {0x01, 0x7E}},                   // d is NaN
+                       {DType::kQ8_0, 34, {0xFF, 0xFF}},                  // d of block 1 is NaN
+                       {DType::kF16, 2 * 95, {0x00, 0x7C}},               // the last value
+                       {DType::kBF16, 2 * 5, {0xC0, 0x7F}},               // NaN
+                       {DType::kF32, 4 * 50, {0x00, 0x00, 0x80, 0xFF}}};  // −inf
+  for (const Bad& bad : cases) {
+    std::vector<uint8_t> stored = testing::random_weights(bad.type, 40, 96, random);
+    const size_t row_bytes = dtype_bytes(bad.type, 96);
+    for (const size_t row : {size_t{35}, size_t{21}}) {  // two: the first of them is named
+      std::copy(bad.bytes.begin(), bad.bytes.end(),
+                stored.begin() + static_cast<int64_t>(row * row_bytes + bad.offset));
+    }
+    std::vector<uint8_t> out(3 * group_bytes(layout_for(bad.type), 96));
+    EXPECT_EQ(pack_groups(stored, bad.type, 40, 96, {}, 0, 3, out.data()), 21)
+        << dtype_name(bad.type);
+    EXPECT_EQ(pack_groups(stored, bad.type, 40, 96, {}, 2, 3, out.data()), 35);
+    EXPECT_EQ(pack_groups(stored, bad.type, 40, 96, {}, 0, 1, out.data()), -1);
+    // With an order, it is the packed row that is named: stored row 21 goes to packed row 18.
+    std::vector<int32_t> order(40);
+    for (int i = 0; i < 40; ++i) order[static_cast<size_t>(i)] = 39 - i;
+    EXPECT_EQ(pack_groups(stored, bad.type, 40, 96, order, 0, 3, out.data()), 4);
+  }
+}
+
+bool is_nan16(uint16_t bits) { return (bits & 0x7C00) == 0x7C00 && (bits & 0x3FF) != 0; }
+
+TEST(Half, Every16BitValueComesBack) {
+  for (uint32_t i = 0; i < 65536; ++i) {
+    const auto bits = static_cast<uint16_t>(i);
+    const uint16_t quiet = is_nan16(bits) ? static_cast<uint16_t>(bits | 0x200) : bits;
+    ASSERT_EQ(f32_to_f16(f16_to_f32(bits)), quiet) << i;
+    const bool brain_nan = (bits & 0x7F80) == 0x7F80 && (bits & 0x7F) != 0;
+    const uint16_t quiet_brain = brain_nan ? static_cast<uint16_t>(bits | 0x40) : bits;
+    ASSERT_EQ(f32_to_bf16(bf16_to_f32(bits)), quiet_brain) << i;
+    if (!is_nan16(bits)) {
+      const int exponent = bits >> 10 & 31;
+      const double magnitude = exponent == 31  ? std::numeric_limits<double>::infinity()
+                               : exponent == 0 ? std::ldexp(bits & 1023, -24)
+                                               : std::ldexp(1024 + (bits & 1023), exponent - 25);
+      ASSERT_EQ(static_cast<double>(f16_to_f32(bits)), bits & 0x8000 ? -magnitude : magnitude);
+    }
+  }
+}
+
+// Around every point where rounding to f16 changes: the midpoint of two neighbours and one step of
+// f32 to either side.
+TEST(Half, RoundsToNearestEvenAtEveryMidpoint) {
+  for (uint16_t bits = 0; bits < 0x7C00; ++bits) {
+    const float low = f16_to_f32(bits);
+    // Above the largest finite half the next step would be 2^16.
+    const float high = bits == 0x7BFF ? 65536.0f : f16_to_f32(static_cast<uint16_t>(bits + 1));
+    const float middle = low + (high - low) / 2;
+    const auto up = static_cast<uint16_t>(bits + 1);
+    ASSERT_EQ(f32_to_f16(std::nextafter(middle, 0.0f)), bits);
+    ASSERT_EQ(f32_to_f16(middle), bits % 2 == 0 ? bits : up);
+    ASSERT_EQ(f32_to_f16(std::nextafter(middle, 1e9f)), up);
+    ASSERT_EQ(f32_to_f16(-middle), 0x8000 | (bits % 2 == 0 ? bits : up));
+  }
+}
+
+#if defined(__x86_64__)
+__attribute__((target("f16c"))) float hardware_f32(uint16_t bits) { return _cvtsh_ss(bits); }
+__attribute__((target("f16c"))) uint16_t hardware_f16(float value) {
+  return _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+}
+
+TEST(Half, HardwareConversionsGiveTheSameBits) {
+  if (!cpu_features().f16c) GTEST_SKIP() << "this processor has no F16C";
+  for (uint32_t i = 0; i < 65536; ++i) {
+    const auto bits = static_cast<uint16_t>(i);
+    ASSERT_TRUE(testing::same_bits(f16_to_f32(bits), hardware_f32(bits))) << i;
+  }
+  // All f32 values whose exponent matters, by steps that reach every mantissa pattern class.
+  for (uint64_t i = 0; i < 0x100000000u; i += 997) {
+    const auto bits = static_cast<uint32_t>(i);
+    float value;
+    std::memcpy(&value, &bits, sizeof(value));
+    ASSERT_EQ(f32_to_f16(value), hardware_f16(value)) << std::hex << bits;
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace cutaway::kernels

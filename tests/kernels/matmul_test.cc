@@ -1,0 +1,350 @@
+// Every table × layout × columns × odd rows × odd K × misalignment, against double precision.
+//
+// Bounds. u = 2^−24, γ_n = n·u / (1 − n·u).
+// f32: an output is K products added one after another, each product and each sum rounded (a fused
+//   step rounds once): |ŷ − y| ≤ γ_{K+1} · Σ_k |w_k|·|x_k|.
+// q8: per block b of B the integer sum is exact and converts exactly (|isum| < 2^24). The term
+//   d·scale·isum is rounded twice, m·(scale·sum) twice, and then takes part in at most 2·B
+//   additions: |ŷ − y| ≤ γ_{2·B+2} · Σ_b (|d·scale·isum_b| + |m·scale·sum_b|).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/kernels/kernels_testing.h"
+
+namespace cutaway::kernels {
+namespace {
+
+using testing::Guarded;
+
+constexpr int64_t kColumns[] = {1, 2, 3, 4, 5, 7, 8, 16, 33, 512};
+constexpr int64_t kMostColumns = 512;
+constexpr int64_t kRows[] = {1, 15, 16, 17, 577};
+constexpr int64_t kStrideGap = 3;
+
+std::vector<int64_t> depths(Layout layout) {
+  if (is_blocked(layout)) return {32, 64, 96, 576, 1536};
+  return {1, 2, 7, 31, 33, 129, 577};
+}
+
+// Columns that are compared with double precision; the others are compared bitwise.
+bool is_sampled(int64_t column) { return column < 36 || column % 97 == 0 || column == 511; }
+
+// Activations of kMostColumns tokens, 4 bytes (floats) and 1 byte (int8) off any alignment.
+struct Inputs {
+  Guarded<float> x;
+  Guarded<int8_t> q;
+  Guarded<float> scale;
+  Guarded<int32_t> sum;
+  int64_t x_stride;
+  Q8Activations q8;
+
+  Inputs(int64_t cols, std::mt19937& random)
+      : x((cols + kStrideGap) * kMostColumns, 4),
+        q(cols * kMostColumns, 1),
+        scale(cols / kBlockK * kMostColumns, 4),
+        sum(cols / kBlockK * kMostColumns, 4),
+        x_stride(cols + kStrideGap) {
+    std::normal_distribution<float> value(0, 1);
+    for (int64_t i = 0; i < x.size(); ++i) x[i] = value(random);
+    if (cols % kBlockK == 0) {
+      for (int64_t c = 0; c < kMostColumns; ++c) {
+        const int64_t blocks = cols / kBlockK;
+        ref_table()->quantize_q8(x.data() + c * x_stride, cols, q.data() + c * cols,
+                                 scale.data() + c * blocks, sum.data() + c * blocks);
+      }
+    }
+    q8 = {q.data(), scale.data(), sum.data(), cols};
+  }
+};
+
+enum class Kind { kQ8, kF32 };
+
+void run(const KernelTable& table, Kind kind, const PackedMatrix& w, int64_t group_begin,
+         int64_t group_end, Inputs& in, int64_t first_column, int64_t n, float* y,
+         int64_t y_stride) {
+  const auto layout = static_cast<size_t>(w.layout);
+  if (kind == Kind::kF32) {
+    table.matmul_f32[layout](w, group_begin, group_end, in.x.data() + first_column * in.x_stride,
+                             in.x_stride, n, y, y_stride);
+    return;
+  }
+  const int64_t blocks = w.cols / kBlockK;
+  const Q8Activations x = {in.q.data() + first_column * w.cols,
+                           in.scale.data() + first_column * blocks,
+                           in.sum.data() + first_column * blocks, w.cols};
+  table.matmul_q8[layout](w, group_begin, group_end, x, n, y, y_stride);
+}
+
+struct Expected {
+  double value;
+  double bound;
+};
+
+// What file bytes say about block b of a row, in exact arithmetic.
+struct StoredBlock {
+  double d = 0, m = 0;
+  int q[kBlockK];
+};
+
+StoredBlock stored_block(DType type, const uint8_t* row, int64_t b) {
+  StoredBlock out;
+  if (type == DType::kQ8_0) {
+    BlockQ8_0 block;
+    std::memcpy(&block, row + b * static_cast<int64_t>(sizeof(block)), sizeof(block));
+    out.d = static_cast<double>(f16_to_f32(block.d));
+    for (int64_t k = 0; k < kBlockK; ++k) out.q[k] = block.q[k];
+    return out;
+  }
+  uint8_t nibbles[16];
+  if (type == DType::kQ4_1) {
+    BlockQ4_1 block;
+    std::memcpy(&block, row + b * static_cast<int64_t>(sizeof(block)), sizeof(block));
+    out.d = static_cast<double>(f16_to_f32(block.d));
+    out.m = static_cast<double>(f16_to_f32(block.m));
+    std::memcpy(nibbles, block.q, 16);
+  } else {
+    BlockQ4_0 block;
+    std::memcpy(&block, row + b * static_cast<int64_t>(sizeof(block)), sizeof(block));
+    out.d = static_cast<double>(f16_to_f32(block.d));
+    std::memcpy(nibbles, block.q, 16);
+  }
+  const int offset = type == DType::kQ4_0 ? 8 : 0;
+  for (int k = 0; k < 16; ++k) {
+    out.q[k] = (nibbles[k] & 15) - offset;
+    out.q[k + 16] = (nibbles[k] >> 4) - offset;
+  }
+  return out;
+}
+
+Expected expected_q8(const std::vector<StoredBlock>& row, Inputs& in, int64_t column) {
+  const auto blocks = static_cast<int64_t>(row.size());
+  Expected out = {0, 0};
+  double magnitude = 0;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const StoredBlock& block = row[static_cast<size_t>(b)];
+    const int8_t* q = in.q.data() + column * blocks * kBlockK + b * kBlockK;
+    int64_t isum = 0, sum = 0;
+    for (int64_t k = 0; k < kBlockK; ++k) {
+      isum += block.q[k] * q[k];
+      sum += q[k];
+    }
+    const auto scale = static_cast<double>(in.scale[column * blocks + b]);
+    const double product = block.d * scale * static_cast<double>(isum);
+    const double minimum = block.m * scale * static_cast<double>(sum);
+    out.value += product + minimum;
+    magnitude += std::fabs(product) + std::fabs(minimum);
+  }
+  out.bound = testing::gamma_f32(2.0 * static_cast<double>(blocks) + 2) * magnitude;
+  return out;
+}
+
+Expected expected_f32(const std::vector<float>& row, Inputs& in, int64_t column) {
+  Expected out = {0, 0};
+  double magnitude = 0;
+  const float* x = in.x.data() + column * in.x_stride;
+  for (size_t k = 0; k < row.size(); ++k) {
+    const double product = static_cast<double>(row[k]) * static_cast<double>(x[k]);
+    out.value += product;
+    magnitude += std::fabs(product);
+  }
+  out.bound = testing::gamma_f32(static_cast<double>(row.size()) + 1) * magnitude;
+  return out;
+}
+
+struct Case {
+  DType type;
+  Kind kind;
+  int64_t rows, cols;
+  std::string text(const KernelTable& table) const {
+    return std::string(table.name) + (kind == Kind::kQ8 ? " q8 " : " f32 ") + dtype_name(type) +
+           " rows " + std::to_string(rows) + " K " + std::to_string(cols);
+  }
+};
+
+// Expected values of the sampled columns, by [column][row].
+std::vector<std::vector<Expected>> expect(const Case& test, const std::vector<uint8_t>& stored,
+                                          Inputs& in) {
+  std::vector<std::vector<Expected>> out(kMostColumns);
+  const size_t row_bytes = dtype_bytes(test.type, static_cast<size_t>(test.cols));
+  std::vector<float> values(static_cast<size_t>(test.cols));
+  for (int64_t r = 0; r < test.rows; ++r) {
+    const uint8_t* row = stored.data() + static_cast<size_t>(r) * row_bytes;
+    std::vector<StoredBlock> blocks;
+    if (test.kind == Kind::kQ8) {
+      for (int64_t b = 0; b < test.cols / kBlockK; ++b) {
+        blocks.push_back(stored_block(test.type, row, b));
+      }
+    } else {
+      dequantize(test.type, row, test.cols, values.data());
+    }
+    for (int64_t c = 0; c < kMostColumns; ++c) {
+      if (!is_sampled(c)) continue;
+      out[static_cast<size_t>(c)].push_back(test.kind == Kind::kQ8 ? expected_q8(blocks, in, c)
+                                                                   : expected_f32(values, in, c));
+    }
+  }
+  return out;
+}
+
+// Calls with n columns must give, bit for bit, the first n columns of `all`; nothing else is
+// written.
+void check_columns(const KernelTable& table, const Case& test, const PackedMatrix& w, Inputs& in,
+                   Guarded<float>& all, int64_t y_stride) {
+  for (const int64_t n : kColumns) {
+    if (n == kMostColumns) continue;
+    const int64_t first = n % 5;  // not only columns from 0 on
+    Guarded<float> y((n - 1) * y_stride + test.rows, 4);
+    run(table, test.kind, w, 0, w.groups(), in, first, n, y.data(), y_stride);
+    ASSERT_TRUE(y.intact()) << test.text(table) << " n " << n;
+    for (int64_t c = 0; c < n; ++c) {
+      for (int64_t r = 0; r < test.rows; ++r) {
+        ASSERT_TRUE(testing::same_bits(y[c * y_stride + r], all[(first + c) * y_stride + r]))
+            << test.text(table) << " n " << n << " column " << c << " row " << r;
+      }
+      for (int64_t r = test.rows; r < y_stride && c + 1 < n; ++r) {
+        ASSERT_TRUE(y.untouched(c * y_stride + r)) << test.text(table) << " n " << n;
+      }
+    }
+  }
+  // Each column of the widest call alone.
+  for (int64_t c = 0; c < kMostColumns; c += test.rows * test.cols > 20000 ? 41 : 1) {
+    Guarded<float> y(test.rows, 4);
+    run(table, test.kind, w, 0, w.groups(), in, c, 1, y.data(), y_stride);
+    ASSERT_TRUE(y.intact()) << test.text(table);
+    for (int64_t r = 0; r < test.rows; ++r) {
+      ASSERT_TRUE(testing::same_bits(y[r], all[c * y_stride + r]))
+          << test.text(table) << " column " << c << " row " << r;
+    }
+  }
+}
+
+// Any division of the groups among calls gives the bits of one call, and leaves other rows alone.
+void check_groups(const KernelTable& table, const Case& test, const PackedMatrix& w, Inputs& in,
+                  Guarded<float>& all, int64_t y_stride) {
+  for (const int64_t n : {int64_t{1}, int64_t{3}, int64_t{9}}) {
+    for (int64_t step = 1; step <= w.groups(); step = step * 3 + 2) {
+      for (int64_t g = 0; g < w.groups(); g += step) {
+        const int64_t end = std::min(w.groups(), g + step);
+        Guarded<float> y((n - 1) * y_stride + test.rows, 4);
+        run(table, test.kind, w, g, end, in, 0, n, y.data(), y_stride);
+        ASSERT_TRUE(y.intact()) << test.text(table);
+        for (int64_t c = 0; c < n; ++c) {
+          for (int64_t r = 0; r < test.rows; ++r) {
+            if (r >= g * kGroupRows && r < end * kGroupRows) {
+              ASSERT_TRUE(testing::same_bits(y[c * y_stride + r], all[c * y_stride + r]))
+                  << test.text(table) << " groups " << g << "…" << end << " row " << r;
+            } else {
+              ASSERT_TRUE(y.untouched(c * y_stride + r)) << test.text(table);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+class Matmul : public ::testing::TestWithParam<std::tuple<DType, Kind>> {};
+
+TEST_P(Matmul, WithinBoundAndBitwiseIndependent) {
+  const auto [type, kind] = GetParam();
+  std::mt19937 random(20);
+  double worst = 0;
+  for (const int64_t cols : depths(layout_for(type))) {
+    Inputs in(cols, random);
+    for (const int64_t rows : kRows) {
+      const Case test = {type, kind, rows, cols};
+      const std::vector<uint8_t> stored = testing::random_weights(type, rows, cols, random);
+      const testing::Packed packed = testing::pack(stored, type, rows, cols);
+      const auto expected = expect(test, stored, in);
+      const int64_t y_stride = rows + kStrideGap;
+      for (const KernelTable* table : testing::runnable_tables()) {
+        Guarded<float> y((kMostColumns - 1) * y_stride + rows, 4);
+        run(*table, kind, packed.matrix, 0, packed.matrix.groups(), in, 0, kMostColumns, y.data(),
+            y_stride);
+        ASSERT_TRUE(y.intact()) << test.text(*table);
+        for (int64_t c = 0; c < kMostColumns; ++c) {
+          if (!is_sampled(c)) continue;
+          for (int64_t r = 0; r < rows; ++r) {
+            const Expected& e = expected[static_cast<size_t>(c)][static_cast<size_t>(r)];
+            const double error = std::fabs(static_cast<double>(y[c * y_stride + r]) - e.value);
+            ASSERT_LE(error, e.bound) << test.text(*table) << " column " << c << " row " << r;
+            if (e.bound > 0) worst = std::max(worst, error / e.bound);
+          }
+        }
+        ASSERT_NO_FATAL_FAILURE(check_columns(*table, test, packed.matrix, in, y, y_stride));
+        ASSERT_NO_FATAL_FAILURE(check_groups(*table, test, packed.matrix, in, y, y_stride));
+      }
+    }
+  }
+  EXPECT_GT(worst, 0.001) << "the bound is so loose that it would hide a fault";
+  RecordProperty("largest_share_of_the_bound", std::to_string(worst));
+}
+
+std::string name_of(const ::testing::TestParamInfo<std::tuple<DType, Kind>>& info) {
+  return std::string(dtype_name(std::get<0>(info.param))) +
+         (std::get<1>(info.param) == Kind::kQ8 ? "_q8" : "_f32");
+}
+
+INSTANTIATE_TEST_SUITE_P(F32, Matmul,
+                         ::testing::Combine(::testing::ValuesIn(testing::kWeightTypes),
+                                            ::testing::Values(Kind::kF32)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Q8, Matmul,
+                         ::testing::Combine(::testing::Values(DType::kQ4_1, DType::kQ4_0,
+                                                              DType::kQ8_0),
+                                            ::testing::Values(Kind::kQ8)),
+                         name_of);
+
+// The largest sums that 16-bit steps can meet: every weight and every activation at its end. With
+// d = scale = 1 the results are integers below 2^24, so they are exact.
+TEST(MatmulExtremes, IntegerSumsNeverOverflow) {
+  constexpr int64_t kCols = 64;
+  for (const DType type : {DType::kQ4_1, DType::kQ4_0, DType::kQ8_0}) {
+    for (const int weight : {0, 1, 15, 127, -127, -128}) {
+      if (type != DType::kQ8_0 && (weight < 0 || weight > 15)) continue;
+      std::vector<uint8_t> stored(16 * dtype_bytes(type, kCols));
+      const auto block_bytes = static_cast<size_t>(dtype_traits(type).block_bytes);
+      for (size_t b = 0; b < stored.size() / block_bytes; ++b) {
+        uint8_t* block = stored.data() + b * block_bytes;
+        const uint16_t one = f32_to_f16(1.0f);
+        const size_t head = type == DType::kQ4_1 ? 4 : 2;
+        std::memcpy(block, &one, 2);
+        if (type == DType::kQ4_1) std::memcpy(block + 2, &one, 2);
+        const int byte = type == DType::kQ8_0 ? weight : weight | weight << 4;
+        std::memset(block + head, byte, block_bytes - head);
+      }
+      const testing::Packed packed = testing::pack(stored, type, 16, kCols);
+      for (const int value : {127, -127}) {
+        const std::vector<int8_t> q(kCols * 5, static_cast<int8_t>(value));
+        const std::vector<float> scale(kCols / kBlockK * 5, 1.0f);
+        const std::vector<int32_t> sum(kCols / kBlockK * 5, 32 * value);
+        const int level = type == DType::kQ4_0 ? weight - 8 : weight;
+        const auto expected =
+            static_cast<float>(kCols * level * value + (type == DType::kQ4_1 ? kCols * value : 0));
+        for (const KernelTable* table : testing::runnable_tables()) {
+          std::vector<float> y(16 * 5);
+          table->matmul_q8[static_cast<size_t>(packed.matrix.layout)](
+              packed.matrix, 0, 1, {q.data(), scale.data(), sum.data(), kCols}, 5, y.data(), 16);
+          for (const float got : y) {
+            ASSERT_EQ(got, expected) << table->name << ' ' << dtype_name(type) << ' ' << weight;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(MatmulTables, EveryEntryIsFilled) {
+  for (const KernelTable* table : testing::runnable_tables()) {
+    for (size_t i = 0; i < kLayoutCount; ++i) {
+      EXPECT_NE(table->matmul_f32[i], nullptr) << table->name << ' ' << i;
+      EXPECT_EQ(table->matmul_q8[i] != nullptr, is_blocked(static_cast<Layout>(i)))
+          << table->name << ' ' << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cutaway::kernels
