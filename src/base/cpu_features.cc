@@ -146,12 +146,19 @@ CpuFeatures detect() {
 }  // namespace
 
 std::vector<std::string> CpuFeatures::names() const {
-  const std::pair<bool, const char*> flags[] = {
-      {avx2, "avx2"},         {fma, "fma"},           {f16c, "f16c"},
-      {avx512f, "avx512f"},   {avx512bw, "avx512bw"}, {avx512vl, "avx512vl"},
-      {avx512dq, "avx512dq"}, {avx512_vnni, "avx512_vnni"}, {avx512_bf16, "avx512_bf16"},
-      {avx_vnni, "avx_vnni"}, {neon, "neon"},         {dotprod, "dotprod"},
-      {i8mm, "i8mm"}};
+  const std::pair<bool, const char*> flags[] = {{avx2, "avx2"},
+                                                {fma, "fma"},
+                                                {f16c, "f16c"},
+                                                {avx512f, "avx512f"},
+                                                {avx512bw, "avx512bw"},
+                                                {avx512vl, "avx512vl"},
+                                                {avx512dq, "avx512dq"},
+                                                {avx512_vnni, "avx512_vnni"},
+                                                {avx512_bf16, "avx512_bf16"},
+                                                {avx_vnni, "avx_vnni"},
+                                                {neon, "neon"},
+                                                {dotprod, "dotprod"},
+                                                {i8mm, "i8mm"}};
   std::vector<std::string> names;
   for (const auto& [set, name] : flags) {
     if (set) names.emplace_back(name);

@@ -72,7 +72,7 @@ enum WorkerState : int { kAwake, kAsleep };
 
 // How often the scheduler took the processor from the calling thread against its will.
 long preemptions() noexcept {
-  struct rusage usage {};
+  struct rusage usage{};
   return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
 }
 

@@ -30,7 +30,11 @@ class ThreadPool {
   // The same for a callable `void(size_t chunk) noexcept`.
   template <typename F>
   void parallel_for(size_t n_chunks, F&& body) {
-    run(n_chunks, [](void* context, size_t chunk) noexcept { (*static_cast<std::remove_reference_t<F>*>(context))(chunk); },
+    run(
+        n_chunks,
+        [](void* context, size_t chunk) noexcept {
+          (*static_cast<std::remove_reference_t<F>*>(context))(chunk);
+        },
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 

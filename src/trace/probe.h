@@ -12,33 +12,33 @@
 namespace cutaway::trace {
 
 enum class Site : uint8_t {
-  kTokens,         // hook_tokens
-  kEmbed,          // hook_embed
-  kPosEmbed,       // hook_pos_embed
-  kResidPre,       // blocks.{l}.hook_resid_pre
-  kLn1Scale,       // blocks.{l}.ln1.hook_scale
-  kLn1Normalized,  // blocks.{l}.ln1.hook_normalized
-  kQ,              // blocks.{l}.attn.hook_q
-  kK,              // blocks.{l}.attn.hook_k
-  kV,              // blocks.{l}.attn.hook_v
-  kRotQ,           // blocks.{l}.attn.hook_rot_q
-  kRotK,           // blocks.{l}.attn.hook_rot_k
-  kAttnScores,     // blocks.{l}.attn.hook_attn_scores
-  kPattern,        // blocks.{l}.attn.hook_pattern
-  kZ,              // blocks.{l}.attn.hook_z
-  kResult,         // blocks.{l}.attn.hook_result
-  kAttnOut,        // blocks.{l}.hook_attn_out
-  kResidMid,       // blocks.{l}.hook_resid_mid
-  kLn2Scale,       // blocks.{l}.ln2.hook_scale
-  kLn2Normalized,  // blocks.{l}.ln2.hook_normalized
-  kMlpPre,         // blocks.{l}.mlp.hook_pre
-  kMlpPreLinear,   // blocks.{l}.mlp.hook_pre_linear
-  kMlpPost,        // blocks.{l}.mlp.hook_post
-  kMlpOut,         // blocks.{l}.hook_mlp_out
-  kResidPost,      // blocks.{l}.hook_resid_post
+  kTokens,             // hook_tokens
+  kEmbed,              // hook_embed
+  kPosEmbed,           // hook_pos_embed
+  kResidPre,           // blocks.{l}.hook_resid_pre
+  kLn1Scale,           // blocks.{l}.ln1.hook_scale
+  kLn1Normalized,      // blocks.{l}.ln1.hook_normalized
+  kQ,                  // blocks.{l}.attn.hook_q
+  kK,                  // blocks.{l}.attn.hook_k
+  kV,                  // blocks.{l}.attn.hook_v
+  kRotQ,               // blocks.{l}.attn.hook_rot_q
+  kRotK,               // blocks.{l}.attn.hook_rot_k
+  kAttnScores,         // blocks.{l}.attn.hook_attn_scores
+  kPattern,            // blocks.{l}.attn.hook_pattern
+  kZ,                  // blocks.{l}.attn.hook_z
+  kResult,             // blocks.{l}.attn.hook_result
+  kAttnOut,            // blocks.{l}.hook_attn_out
+  kResidMid,           // blocks.{l}.hook_resid_mid
+  kLn2Scale,           // blocks.{l}.ln2.hook_scale
+  kLn2Normalized,      // blocks.{l}.ln2.hook_normalized
+  kMlpPre,             // blocks.{l}.mlp.hook_pre
+  kMlpPreLinear,       // blocks.{l}.mlp.hook_pre_linear
+  kMlpPost,            // blocks.{l}.mlp.hook_post
+  kMlpOut,             // blocks.{l}.hook_mlp_out
+  kResidPost,          // blocks.{l}.hook_resid_post
   kLnFinalScale,       // ln_final.hook_scale
   kLnFinalNormalized,  // ln_final.hook_normalized
-  kLogits,         // logits
+  kLogits,             // logits
 };
 inline constexpr int kSiteCount = static_cast<int>(Site::kLogits) + 1;
 

@@ -17,7 +17,6 @@
 // (digest.h). Nothing here reads or changes the values (invariant 1).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -26,6 +25,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/result.h"
 #include "tensor/tensor.h"
 
@@ -42,16 +42,18 @@ Result<Level> parse_level(std::string_view text);
 // Where in a run a record belongs: the keys on which views join (DATA: run, seq, step, position,
 // layer). −1: does not apply.
 struct Coordinates {
-  int64_t run = -1;       // index of the run in this process; sinks print its id
+  int64_t run = -1;  // index of the run in this process; sinks print its id
   int32_t seq = -1;
   int32_t step = -1;      // index of the generated token
   int32_t position = -1;  // absolute token index
   int32_t layer = -1;
 };
 
+// kDigest: an XXH3-128 alone, in tensor.hash_high and hash_low.
 enum class FieldKind : uint8_t { kInt, kUnsigned, kFloat, kBool, kText, kIds, kTensor, kDigest };
 
-// One IN or OUT value as it travels in a ring: no pointers but `key`, a literal.
+// One IN or OUT value as sinks see it: no pointers but `key`, a literal. In a ring only the bytes
+// that it needs are kept (FieldList).
 struct Field {
   static constexpr size_t kTextBytes = 96;
   static constexpr size_t kIds = 12;
@@ -137,9 +139,12 @@ class At {
 // The number of fields that one record carries; further ones would be a programmer's mistake.
 inline constexpr size_t kMaxFields = 8;
 
-// A record being filled by a span. Lives on the stack of the traced function only while it writes.
+// The fields of a record that a span is about to write, packed: for each a key's address and a
+// value padded to eight bytes. Lives on the stack of an active span's enter() or leave() only.
 class FieldList {
  public:
+  FieldList() {}  // NOLINT: the bytes stay uninitialised until they are used
+
   void add(const char* key, bool value);
   void add(const char* key, std::string_view value);
   void add(const char* key, const char* value) { add(key, std::string_view(value)); }
@@ -147,72 +152,93 @@ class FieldList {
   void add(const char* key, std::span<const int32_t> ids);
   void add(const char* key, const std::vector<int32_t>& ids) { add(key, std::span(ids)); }
   void add(const char* key, const TensorView& tensor);
+  void add(const char* key, const Hash128& hash);
   void add(const char* key, const Error& error) { add(key, error.message); }
   template <typename T>
     requires std::is_arithmetic_v<T> && (!std::is_same_v<T, bool>)
   void add(const char* key, T value) {
     if constexpr (std::is_floating_point_v<T>) {
-      add_float(key, static_cast<double>(value));
+      add_number(key, FieldKind::kFloat, static_cast<double>(value));
     } else if constexpr (std::is_signed_v<T>) {
-      add_int(key, static_cast<int64_t>(value));
+      add_number(key, FieldKind::kInt, static_cast<int64_t>(value));
     } else {
-      add_unsigned(key, static_cast<uint64_t>(value));
+      add_number(key, FieldKind::kUnsigned, static_cast<uint64_t>(value));
     }
   }
 
   template <typename V, typename... Rest>
   void add_pairs(const char* key, const V& value, const Rest&... rest) {
     static_assert(sizeof...(rest) % 2 == 0, "fields come in pairs: key, value");
+    static_assert(sizeof...(rest) + 2 <= 2 * kMaxFields, "a record has at most kMaxFields fields");
     add(key, value);
     if constexpr (sizeof...(rest) > 0) add_pairs(rest...);
   }
   void add_pairs() {}
 
-  std::span<const Field> fields() const { return {fields_.data(), count_}; }
+  size_t count() const { return count_; }
+  uint32_t kinds() const { return kinds_; }  // four bits a field, the first field lowest
+  std::span<const uint8_t> bytes() const { return {bytes_, used_}; }
 
  private:
-  Field& next(const char* key, FieldKind kind);
-  void add_float(const char* key, double value);
-  void add_int(const char* key, int64_t value);
-  void add_unsigned(const char* key, uint64_t value);
-  std::array<Field, kMaxFields> fields_;
+  uint8_t* next(const char* key, FieldKind kind, size_t value_bytes) {
+    CUTAWAY_CHECK(count_ < kMaxFields);
+    kinds_ |= static_cast<uint32_t>(kind) << 4 * count_++;
+    std::memcpy(bytes_ + used_, &key, sizeof key);
+    uint8_t* const value = bytes_ + used_ + sizeof key;
+    used_ += sizeof key + (value_bytes + 7) / 8 * 8;
+    return value;
+  }
+  template <typename T>
+  void add_number(const char* key, FieldKind kind, T value) {
+    static_assert(sizeof value == 8);
+    std::memcpy(next(key, kind, sizeof value), &value, sizeof value);
+  }
+
+  static constexpr size_t kMaxFieldBytes = sizeof(const char*) + 8 + Field::kTextBytes;
+  uint32_t kinds_ = 0;
   size_t count_ = 0;
+  size_t used_ = 0;
+  alignas(8) uint8_t bytes_[kMaxFields * kMaxFieldBytes];
 };
 
 class Span {
  public:
   // `name` is a literal that outlives the tracer: "folder::Class::function".
   explicit Span(const char* name, Level level = Level::kFunctions)
-      : name_(name), active_(enabled(level)) {}
+      : name_(name), level_(level), active_(enabled(level)) {}
   ~Span() {
-    if (active_) [[unlikely]] finish();
+    if (active_) [[unlikely]]
+      finish();
   }
   Span(const Span&) = delete;
   Span& operator=(const Span&) = delete;
 
   bool active() const { return active_; }
+  // Out of line, so that a traced function's own frame and code stay small.
   template <typename... Pairs>
-  void enter(const Pairs&... pairs) {
+  [[gnu::noinline]] void enter(const Pairs&... pairs) {
     FieldList list;
     list.add_pairs(pairs...);
-    write_enter(list.fields());
+    write_enter(list);
   }
+  // What follows in the traced function counts as outside. A second call does nothing.
   template <typename... Pairs>
-  void leave(const Pairs&... pairs) {
+  [[gnu::noinline]] void leave(const Pairs&... pairs) {
     FieldList list;
     list.add_pairs(pairs...);
-    write_exit(list.fields());
+    write_exit(list);
   }
 
  protected:
-  void write_enter(std::span<const Field> fields);
-  void write_exit(std::span<const Field> fields);
+  void write_enter(const FieldList& fields);
+  void write_exit(const FieldList& fields);
   void finish();  // writes the exit that CUTAWAY_OUT did not
 
   const char* name_;
+  Level level_;
   bool active_;
   bool left_ = false;
-  int64_t entered_ns_ = 0;
+  int64_t entered_ns_ = 0;  // 0: nothing written yet
 };
 
 // A span that begins a phase of the request; active from level kPhases on. The phase holds for
@@ -223,7 +249,8 @@ class PhaseSpan : public Span {
     t_context.phase = phase;
   }
   ~PhaseSpan() {
-    if (active_) [[unlikely]] finish();
+    if (active_) [[unlikely]]
+      finish();
     active_ = false;
     t_context.phase = saved_;
   }
@@ -235,25 +262,29 @@ class PhaseSpan : public Span {
 // A record without a duration: a decision (a sampled token, an evicted page), or a note.
 template <typename... Pairs>
 void event(const char* name, const Pairs&... pairs);
-void write_event(const char* name, std::span<const Field> fields);
+void write_event(const char* name, const FieldList& fields);
 
 template <typename... Pairs>
 void event(const char* name, const Pairs&... pairs) {
-  if (!enabled()) [[likely]] return;
+  if (!enabled()) [[likely]]
+    return;
   FieldList list;
   list.add_pairs(pairs...);
-  write_event(name, list.fields());
+  write_event(name, list);
 }
 
 }  // namespace cutaway::trace
 
-#define CUTAWAY_SPAN(var, name, ...)  \
-  ::cutaway::trace::Span var(name);   \
-  if (var.active()) [[unlikely]] var.enter(__VA_ARGS__)
+#define CUTAWAY_SPAN(var, name, ...) \
+  ::cutaway::trace::Span var(name);  \
+  if (var.active()) [[unlikely]]     \
+  var.enter(__VA_ARGS__)
 
-#define CUTAWAY_PHASE(var, phase, name, ...)         \
-  ::cutaway::trace::PhaseSpan var(name, phase);      \
-  if (var.active()) [[unlikely]] var.enter(__VA_ARGS__)
+#define CUTAWAY_PHASE(var, phase, name, ...)    \
+  ::cutaway::trace::PhaseSpan var(name, phase); \
+  if (var.active()) [[unlikely]]                \
+  var.enter(__VA_ARGS__)
 
-#define CUTAWAY_OUT(var, ...) \
-  if (var.active()) [[unlikely]] var.leave(__VA_ARGS__)
+#define CUTAWAY_OUT(var, ...)    \
+  if (var.active()) [[unlikely]] \
+  var.leave(__VA_ARGS__)

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <span>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "base/result.h"
 #include "trace/trace.h"
@@ -22,7 +22,9 @@ struct Record {
   int64_t wall_us = 0;       // since the Unix epoch
   int64_t duration_ns = -1;  // exits only
   const char* name = "";
+  Level level = Level::kFunctions;  // the lowest level at which this record is written
   Coordinates at;
+  std::string_view run;  // the id of at.run, empty when that does not apply
   std::span<const Field> fields;
 };
 
@@ -38,19 +40,23 @@ class Sink {
 
 class Tracer {
  public:
-  // Level kOff with no sinks costs nothing; records written while no sink is there are counted and
-  // dropped.
+  // Starts no thread until a sink is there. Level kOff with no sinks costs nothing; records written
+  // while no sink is there are counted and dropped.
   Tracer();
   ~Tracer();  // drains and flushes
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
 
-  // The level in force is the maximum over the sinks that are attached.
+  // The level in force is the maximum over the sinks that are attached; each sink gets the records
+  // of its own level and below. After remove_sink returns, the sink has everything that was written
+  // before, and is not called again.
   void add_sink(std::shared_ptr<Sink> sink, Level level);
   void remove_sink(const std::shared_ptr<Sink>& sink);
   Level level() const;
 
-  // Gives a run a name for `at.run`; returns the index to put there.
+  // Gives a run a name for `at.run`; returns the index to put there. Names of the last kKeptRuns
+  // runs are kept; older or unknown ones are "".
+  static constexpr size_t kKeptRuns = 65536;
   int64_t name_run(std::string id);
   std::string run_id(int64_t index) const;
 
@@ -63,8 +69,9 @@ class Tracer {
   };
   Stats stats() const;
 
-  // Internal: called by spans.
-  void write(RecordKind kind, const char* name, int64_t duration_ns, std::span<const Field> fields);
+  // Internal: called by spans. `now` is now_ns().
+  void write(RecordKind kind, Level level, const char* name, int64_t now, int64_t duration_ns,
+             const FieldList& fields);
 
  private:
   struct Impl;

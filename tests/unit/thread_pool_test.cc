@@ -119,7 +119,7 @@ TEST(ThreadPool, IdleWorkersUseNoProcessorTime) {
   pool.parallel_for(64, [](size_t) noexcept {});
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const auto cpu_us = [] {
-    struct rusage usage {};
+    struct rusage usage{};
     ::getrusage(RUSAGE_SELF, &usage);
     return (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1'000'000 + usage.ru_utime.tv_usec +
            usage.ru_stime.tv_usec;

@@ -1,0 +1,383 @@
+#include "trace/line_format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <ctime>
+#include <iterator>
+
+#include "base/clock.h"
+#include "base/utf8.h"
+#include "trace/sinks.h"
+
+namespace cutaway::trace {
+namespace {
+
+constexpr size_t kMaxIndent = 48;  // deeper records keep their order, not their column
+constexpr char kHex[] = "0123456789abcdef";
+
+template <typename Int>
+void append_int(std::string& out, Int value) {
+  const fmt::format_int text(value);
+  out.append(text.data(), text.size());
+}
+
+// Shortest text that reads back to the same number; with_digits > 0: that many digits.
+template <typename Float>
+void append_float(std::string& out, Float value, int digits = 0) {
+  char text[32];
+  const auto end = digits == 0 ? fmt::format_to(text, "{}", value)
+                               : fmt::format_to(text, "{:.{}g}", value, digits);
+  out.append(text, static_cast<size_t>(end - text));
+}
+
+// JSON has no NaN and no infinities: they become strings.
+template <typename Float>
+void append_json_float(std::string& out, Float value) {
+  if (std::isfinite(value)) return append_float(out, value);
+  out += std::isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
+}
+
+// Thousandths, from nanoseconds: "41.204".
+void append_us(std::string& out, int64_t ns) {
+  append_int(out, ns / 1000);
+  const auto rest = static_cast<int>(ns % 1000);
+  const char text[] = {'.', static_cast<char>('0' + rest / 100),
+                       static_cast<char>('0' + rest / 10 % 10), static_cast<char>('0' + rest % 10)};
+  out.append(text, sizeof text);
+}
+
+void append_hex(std::string& out, uint64_t value) {
+  for (int shift = 60; shift >= 0; shift -= 4) out += kHex[value >> shift & 15];
+}
+
+void append_escape(std::string& out, int32_t c) {
+  out += "\\u";
+  for (int shift = 12; shift >= 0; shift -= 4) out += kHex[c >> shift & 15];
+}
+
+// Characters above ASCII that could drive a terminal (C1 controls, among them an eight-bit CSI),
+// end a line for some readers (U+0085, U+2028, U+2029) or reorder what stands around them.
+bool is_hostile(int32_t c) {
+  return (c >= 0x80 && c < 0xA0) || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) ||
+         c == 0x200E || c == 0x200F || c == 0xFEFF;
+}
+
+// Between quotes, in both formats: a valid JSON string in valid UTF-8.
+void append_escaped(std::string& out, std::string_view text) {
+  size_t plain = 0;  // where the run of characters that stay as they are began
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    size_t length = 1;
+    int32_t c = byte;
+    if (byte >= 0x80) {
+      c = utf8_decode(text, i, length);
+      if (c >= 0 && !is_hostile(c)) {
+        i += length;
+        continue;
+      }
+    } else if (byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7F) {
+      ++i;
+      continue;
+    }
+    out.append(text, plain, i - plain);
+    switch (c) {
+      case -1:
+        out += "\xEF\xBF\xBD";
+        break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      default:
+        append_escape(out, c);
+    }
+    i += length;
+    plain = i;
+  }
+  out.append(text, plain);
+}
+
+template <typename T>
+void append_list(std::string& out, const T* values, size_t n) {
+  out += '[';
+  for (size_t i = 0; i < n; ++i) {
+    if (i > 0) out += ',';
+    append_int(out, values[i]);
+  }
+}
+
+// ---- console -----------------------------------------------------------------------------------
+
+void append_console_tensor(std::string& out, const Field::Tensor& t) {
+  out += "f32";
+  append_list(out, t.dims, t.rank);
+  out += ']';
+  if (!t.has_digest) return;
+  constexpr int kDigits = 4;
+  const std::pair<const char*, float> numbers[] = {
+      {" min=", t.min}, {" max=", t.max}, {" mean=", t.mean}, {" l2=", t.l2}};
+  for (const auto& [key, value] : numbers) {
+    out += key;
+    append_float(out, value, kDigits);
+  }
+  out += " nan=";
+  append_int(out, t.nan_count);
+  out += " [";
+  int64_t elements = 1;
+  for (size_t i = 0; i < t.rank; ++i) elements *= t.dims[i];
+  for (size_t i = 0; i < t.n_first; ++i) {
+    if (i > 0) out += ',';
+    append_float(out, t.first[i], kDigits);
+  }
+  out += t.n_first < elements ? ",…] xxh3=" : "] xxh3=";
+  append_hex(out, t.hash_high);
+  append_hex(out, t.hash_low);
+}
+
+void append_console_value(std::string& out, const Field& field) {
+  switch (field.kind) {
+    case FieldKind::kInt:
+      return append_int(out, field.i);
+    case FieldKind::kUnsigned:
+      return append_int(out, field.u);
+    case FieldKind::kFloat:
+      return append_float(out, field.f, 6);
+    case FieldKind::kBool:
+      out += field.b ? "true" : "false";
+      return;
+    case FieldKind::kText:
+      out += '"';
+      append_escaped(out, {field.text.bytes, field.text.kept});
+      if (field.text.kept < field.text.full_size) {
+        out += "…\" (";
+        append_int(out, field.text.full_size);
+        out += " bytes)";
+      } else {
+        out += '"';
+      }
+      return;
+    case FieldKind::kIds:
+      append_list(out, field.ids.first, field.ids.kept);
+      out += field.ids.kept < field.ids.count ? ",…]" : "]";
+      return;
+    case FieldKind::kTensor:
+      return append_console_tensor(out, field.tensor);
+    case FieldKind::kDigest:
+      append_hex(out, field.tensor.hash_high);
+      return append_hex(out, field.tensor.hash_low);
+  }
+}
+
+void append_coordinate(std::string& out, const char* key, int32_t value) {
+  if (value < 0) return;
+  out += key;
+  append_int(out, value);
+}
+
+void append_duration(std::string& out, int64_t ns) {
+  out += " (";
+  if (ns <= 10'000'000) {
+    append_int(out, (ns + 500) / 1000);
+    out += " µs)";
+  } else {
+    const int64_t tenths = (ns + 50'000) / 100'000;
+    append_int(out, tenths / 10);
+    out += '.';
+    append_int(out, tenths % 10);
+    out += " ms)";
+  }
+}
+
+// ---- JSON --------------------------------------------------------------------------------------
+
+void append_json_tensor(std::string& out, const Field::Tensor& t) {
+  out += "{\"dtype\":\"f32\",\"shape\":";
+  append_list(out, t.dims, t.rank);
+  out += ']';
+  if (t.has_digest) {
+    const std::pair<const char*, float> numbers[] = {
+        {",\"min\":", t.min}, {",\"max\":", t.max}, {",\"mean\":", t.mean}, {",\"l2\":", t.l2}};
+    for (const auto& [key, value] : numbers) {
+      out += key;
+      append_json_float(out, value);
+    }
+    out += ",\"nan\":";
+    append_int(out, t.nan_count);
+    out += ",\"first\":[";
+    for (size_t i = 0; i < t.n_first; ++i) {
+      if (i > 0) out += ',';
+      append_json_float(out, t.first[i]);
+    }
+    out += "],\"xxh3\":\"";
+    append_hex(out, t.hash_high);
+    append_hex(out, t.hash_low);
+    out += '"';
+  }
+  out += '}';
+}
+
+void append_json_value(std::string& out, const Field& field) {
+  switch (field.kind) {
+    case FieldKind::kInt:
+      return append_int(out, field.i);
+    case FieldKind::kUnsigned:
+      return append_int(out, field.u);
+    case FieldKind::kFloat:
+      return append_json_float(out, field.f);
+    case FieldKind::kBool:
+      out += field.b ? "true" : "false";
+      return;
+    case FieldKind::kText: {
+      const bool clipped = field.text.kept < field.text.full_size;
+      out += clipped ? "{\"text\":\"" : "\"";
+      append_escaped(out, {field.text.bytes, field.text.kept});
+      out += '"';
+      if (clipped) {
+        out += ",\"bytes\":";
+        append_int(out, field.text.full_size);
+        out += '}';
+      }
+      return;
+    }
+    case FieldKind::kIds:
+      out += "{\"count\":";
+      append_int(out, field.ids.count);
+      out += ",\"first\":";
+      append_list(out, field.ids.first, field.ids.kept);
+      out += "]}";
+      return;
+    case FieldKind::kTensor:
+      return append_json_tensor(out, field.tensor);
+    case FieldKind::kDigest:
+      out += "{\"xxh3\":\"";
+      append_hex(out, field.tensor.hash_high);
+      append_hex(out, field.tensor.hash_low);
+      out += "\"}";
+      return;
+  }
+}
+
+constexpr const char* kKindNames[] = {"enter", "exit", "event"};
+
+}  // namespace
+
+void LineFormat::append_clock(std::string& out, int64_t wall_us) {
+  if (const int64_t ms = wall_us / 1000; ms != clock_ms_) {
+    clock_ms_ = ms;
+    clock_ = clock_text(wall_us);
+  }
+  out += clock_;
+}
+
+// UTC: "2026-01-31T12:00:00.123456Z".
+void LineFormat::append_iso(std::string& out, int64_t wall_us) {
+  if (const int64_t second = wall_us / 1'000'000; second != iso_second_) {
+    iso_second_ = second;
+    const auto time = static_cast<std::time_t>(second);
+    std::tm parts{};
+    ::gmtime_r(&time, &parts);
+    char text[32];
+    iso_.assign(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S.", &parts));
+  }
+  out += iso_;
+  char digits[7];
+  auto rest = static_cast<uint32_t>(wall_us % 1'000'000);
+  for (int i = 5; i >= 0; --i, rest /= 10) digits[i] = static_cast<char>('0' + rest % 10);
+  digits[6] = 'Z';
+  out.append(digits, sizeof digits);
+}
+
+void LineFormat::append_console(std::string& out, const Record& record, bool colour) {
+  if (colour) out += "\x1b[2m";
+  append_clock(out, record.wall_us);
+  if (colour) out += "\x1b[0m";
+  out += " [TRACE] phase=";
+  out += phase_name(record.phase);
+  out.append(1 + std::min<size_t>(2 * size_t{record.depth}, kMaxIndent), ' ');
+  out += record.kind == RecordKind::kEnter ? "> " : record.kind == RecordKind::kExit ? "< " : "* ";
+  if (colour) out += "\x1b[1m";
+  out += record.name;
+  if (colour) out += "\x1b[0m";
+  if (record.kind == RecordKind::kEnter) out += " IN";
+  if (record.kind == RecordKind::kExit) out += " OUT";
+  for (const Field& field : record.fields) {
+    out += ' ';
+    out += field.key;
+    out += '=';
+    append_console_value(out, field);
+  }
+  if (record.at.seq > 0) append_coordinate(out, " seq=", record.at.seq);
+  append_coordinate(out, " l=", record.at.layer);
+  append_coordinate(out, " p=", record.at.position);
+  append_coordinate(out, " s=", record.at.step);
+  if (record.duration_ns >= 0) append_duration(out, record.duration_ns);
+}
+
+void LineFormat::append_json(std::string& out, const Record& record) {
+  out += "{\"t_us\":";
+  append_us(out, std::max<int64_t>(record.time_ns, 0));
+  out += ",\"wall\":\"";
+  append_iso(out, record.wall_us);
+  out += "\",\"kind\":\"";
+  out += kKindNames[static_cast<size_t>(record.kind)];
+  out += "\",\"phase\":\"";
+  out += phase_name(record.phase);
+  out += "\",\"thread\":";
+  append_int(out, record.thread);
+  out += ",\"depth\":";
+  append_int(out, record.depth);
+  out += ",\"name\":\"";
+  out += record.name;
+  out += '"';
+  if (record.at.run >= 0) {
+    out += ",\"run\":\"";
+    append_escaped(out, record.run);
+    out += '"';
+  }
+  append_coordinate(out, ",\"seq\":", record.at.seq);
+  append_coordinate(out, ",\"step\":", record.at.step);
+  append_coordinate(out, ",\"position\":", record.at.position);
+  append_coordinate(out, ",\"layer\":", record.at.layer);
+  out += ",\"fields\":{";
+  bool first = true;
+  for (const Field& field : record.fields) {
+    out += first ? "\"" : ",\"";
+    first = false;
+    out += field.key;
+    out += "\":";
+    append_json_value(out, field);
+  }
+  out += '}';
+  if (record.duration_ns >= 0) {
+    out += ",\"duration_us\":";
+    append_us(out, record.duration_ns);
+  }
+  out += '}';
+}
+
+std::string format_line(const Record& record, bool colour) {
+  std::string out;
+  LineFormat().append_console(out, record, colour);
+  return out;
+}
+
+std::string format_json(const Record& record) {
+  std::string out;
+  LineFormat().append_json(out, record);
+  return out;
+}
+
+}  // namespace cutaway::trace

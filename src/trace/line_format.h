@@ -1,0 +1,29 @@
+// The text of a record, appended to a buffer that a sink keeps.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trace/tracer.h"
+
+namespace cutaway::trace {
+
+// Remembers the last times that it wrote: records come many to a millisecond.
+class LineFormat {
+ public:
+  // As the console sink writes it, without newline (sinks.h).
+  void append_console(std::string& out, const Record& record, bool colour);
+  // As the JSONL sink writes it, without newline (schema/trace.schema.json).
+  void append_json(std::string& out, const Record& record);
+
+ private:
+  void append_clock(std::string& out, int64_t wall_us);
+  void append_iso(std::string& out, int64_t wall_us);
+
+  int64_t clock_ms_ = INT64_MIN;
+  std::string clock_;
+  int64_t iso_second_ = INT64_MIN;
+  std::string iso_;
+};
+
+}  // namespace cutaway::trace
