@@ -116,7 +116,8 @@ def trace_overhead(args) -> list[dict]:
                 pairs = [x / y for x, y in zip(tps[level], tps["off"])]
                 row["levels"][level] = {
                     "tps": stats(tps[level]),
-                    "relative_to_off": statistics.median(tps[level]) / statistics.median(tps["off"]),
+                    "relative_to_off":
+                        statistics.median(tps[level]) / statistics.median(tps["off"]),
                     "relative_to_off_of_pairs": stats(pairs),
                 }
             rows.append(row)

@@ -58,7 +58,8 @@ def capture_logits(binary: str, model: str, tokens: np.ndarray, extra: list[str]
     if list(logits.shape) != listed.get("logits"):
         raise SystemExit(f"logits: {list(logits.shape)} in the file, {listed} in --json")
     if logits.ndim != 3 or logits.shape[:2] != (1, len(tokens)):
-        raise SystemExit(f"logits have shape {list(logits.shape)}, expected [1,{len(tokens)},vocab]")
+        raise SystemExit(
+            f"logits have shape {list(logits.shape)}, expected [1,{len(tokens)},vocab]")
     return logits[0]
 
 

@@ -100,7 +100,8 @@ def config_for(spec: Spec, vocab_size: int):
     )
     if spec.arch == gguf_model.QWEN2:
         # A window is given and switched off, as in Qwen2.5's published configurations.
-        return Qwen2Config(use_sliding_window=False, sliding_window=4, max_window_layers=1, **common)
+        window = dict(use_sliding_window=False, sliding_window=4, max_window_layers=1)
+        return Qwen2Config(**window, **common)
     return LlamaConfig(
         head_dim=spec.head_dim,
         attention_bias=spec.attention_bias,

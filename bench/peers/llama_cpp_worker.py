@@ -128,7 +128,8 @@ def run_bench(args) -> dict:
         return n / (time.perf_counter() - start)
 
     once(count if kind == "pp" else min(count, 8))  # warm-up: pages, caches, buffers
-    return {"test": args.test, "threads": args.threads, "tps": [once(count) for _ in range(args.reps)]}
+    tps = [once(count) for _ in range(args.reps)]
+    return {"test": args.test, "threads": args.threads, "tps": tps}
 
 
 def run_logits(args) -> dict:
