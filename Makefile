@@ -8,6 +8,7 @@ FUZZ_SECONDS ?= 600
 JOBS ?= $(shell nproc)
 
 CUTAWAY := build/release/cutaway
+MODEL_FILE := $(or $(CUTAWAY_HOME),$(HOME)/.cache/cutaway)/models/$(MODEL).gguf
 # A cargo that is new enough may be in a directory that PATH does not name, or names too late.
 WITH_CARGO := export PATH="$$(tools/bootstrap.sh cargo):$$PATH";
 export PROMPT
@@ -56,7 +57,8 @@ peers: ## the environments of the reference and of the peer (torch, llama.cpp), 
 compare: build ## speed against llama.cpp, side by side on this machine
 	@tools/peers.sh llama_cpp
 	@$(CUTAWAY) pull $(MODEL)
-	@python3 bench/compare.py
+	@python3 bench/compare.py --bin $(CUTAWAY) -m "$(MODEL_FILE)" > build/compare.json
+	@cat build/compare.json
 
 soak: ## mixed traffic for 100 minutes (arrives with the server)
 	@echo "soak: mixed traffic needs the server, which this version does not have yet" >&2; exit 1

@@ -6,6 +6,7 @@
                               sizes, hashes and ids of a run are not compared
   --binary PROGRAM            another program
 
+`<!-- figures: bench/results/A.json … -->` … `<!-- /figures -->` holds the tables of measured figures.
 A block in a Markdown file:
 
   <!-- run: cutaway tokenize -m smollm2-135m "Hello" -->
@@ -26,7 +27,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import figures
+
 ROOT = Path(__file__).resolve().parent.parent
+FIGURES = re.compile(r"(<!-- figures: (?P<files>[^>]+?) -->\n).*?(<!-- /figures -->)", re.DOTALL)
 BLOCK = re.compile(r"(<!-- run: (?P<command>.+?) -->\n(?:<!-- show: (?P<show>[-\d ]+) -->\n)?"
                    r"```[a-z]*\n)(?P<body>.*?)(^```$)", re.DOTALL | re.MULTILINE)
 # What differs from run to run or from machine to machine, and never means that the text is wrong.
@@ -78,6 +82,11 @@ def masked(text: str) -> str:
     return text
 
 
+def renew_figures(match: re.Match[str], path: Path) -> str:
+    language = "ko" if path.name.endswith(".ko.md") else "en"
+    return match[1] + figures.tables([ROOT / name for name in match["files"].split()], language) + match[3]
+
+
 def documents() -> list[Path]:
     return [ROOT / "README.md", ROOT / "README.ko.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -117,7 +126,9 @@ def main() -> int:
                                                    masked(cache[key]).splitlines(), lineterm="", n=1))
             return match[1] + cache[key] + match[5]
 
-        renewed = BLOCK.sub(renew, text)
+        renewed = FIGURES.sub(lambda match: renew_figures(match, path), BLOCK.sub(renew, text))
+        if args.check and FIGURES.sub(lambda match: renew_figures(match, path), text) != text:
+            faults.append(f"{path.relative_to(ROOT)}: the figures are not those of bench/results")
         if not args.check and renewed != text:
             path.write_text(renewed)
             print(f"{path.relative_to(ROOT)}: renewed")
