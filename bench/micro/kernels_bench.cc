@@ -1,0 +1,304 @@
+// The matrix kernels at real shapes, beside what the machine can do at most: int8 multiply-adds,
+// f32 fma's, bytes read from memory. One thread.
+//
+//   kernels_bench --benchmark_filter='q8/.*' --benchmark_repetitions=5
+//
+// n = 512 (prefill) reports GOPS (2 · rows · cols · n a call). n = 1 (decode) reports GB/s of
+// weights, over copies that together exceed the caches. CUTAWAY_FORCE_ISA chooses the table.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/cpu_features.h"
+#include "kernels/table.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace cutaway::kernels {
+namespace {
+
+constexpr size_t kBeyondCaches = size_t{256} << 20;
+
+struct Free {
+  void operator()(uint8_t* p) const { std::free(p); }
+};
+using Memory = std::unique_ptr<uint8_t, Free>;
+
+Memory allocate(size_t bytes) {
+  return Memory(static_cast<uint8_t*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)));
+}
+
+// `copies` equal packed matrices in one allocation. The weights are random; their scales are small.
+struct Weights {
+  Memory memory;
+  std::vector<PackedMatrix> matrices;
+
+  Weights(DType type, int64_t rows, int64_t cols, size_t total_bytes) {
+    std::mt19937 random(1);
+    const DTypeTraits& traits = dtype_traits(type);
+    std::vector<uint8_t> stored(dtype_bytes(type, static_cast<size_t>(rows * cols)));
+    for (uint8_t& byte : stored) byte = static_cast<uint8_t>(random());
+    for (size_t i = 0; i < stored.size(); i += static_cast<size_t>(traits.block_bytes)) {
+      const uint16_t scale = f32_to_f16(0.01f);
+      const float value = static_cast<float>(random() % 2001) / 1000 - 1;
+      const uint16_t half = f32_to_f16(value), brain = f32_to_bf16(value);
+      switch (type) {
+        case DType::kF32:
+          std::memcpy(&stored[i], &value, 4);
+          break;
+        case DType::kF16:
+          std::memcpy(&stored[i], &half, 2);
+          break;
+        case DType::kBF16:
+          std::memcpy(&stored[i], &brain, 2);
+          break;
+        case DType::kQ4_1:
+          std::memcpy(&stored[i + 2], &scale, 2);
+          [[fallthrough]];
+        default:
+          std::memcpy(&stored[i], &scale, 2);
+      }
+    }
+    PackedMatrix matrix{layout_for(type), rows, cols, nullptr};
+    const size_t copies = std::max<size_t>(1, total_bytes / matrix.bytes());
+    memory = allocate(matrix.bytes() * copies);
+    pack_groups(stored, type, rows, cols, {}, 0, matrix.groups(), memory.get());
+    for (size_t i = 0; i < copies; ++i) {
+      matrix.data = memory.get() + i * matrix.bytes();
+      if (i > 0) std::memcpy(memory.get() + i * matrix.bytes(), memory.get(), matrix.bytes());
+      matrices.push_back(matrix);
+    }
+  }
+};
+
+void report(benchmark::State& state, const PackedMatrix& w, int64_t n) {
+  const auto calls = static_cast<double>(state.iterations());
+  const double ops = 2.0 * static_cast<double>(w.rows * w.cols * n);
+  state.counters["GOPS"] = benchmark::Counter(ops * calls * 1e-9, benchmark::Counter::kIsRate);
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(w.bytes()) * calls * 1e-9,
+                                              benchmark::Counter::kIsRate);
+}
+
+std::vector<float> activations(int64_t count) {
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal(0, 1);
+  std::vector<float> x(static_cast<size_t>(count));
+  for (float& value : x) value = normal(random);
+  return x;
+}
+
+void q8(benchmark::State& state, const KernelTable* table, DType type, int64_t rows, int64_t cols,
+        int64_t n) {
+  const Weights weights(type, rows, cols, n == 1 ? kBeyondCaches : 0);
+  const std::vector<float> x = activations(cols * n);
+  std::vector<int8_t> q(x.size());
+  std::vector<float> scale(x.size() / 32), y(static_cast<size_t>(rows * n));
+  std::vector<int32_t> sum(scale.size());
+  for (int64_t c = 0; c < n; ++c) {
+    table->quantize_q8(x.data() + c * cols, cols, q.data() + c * cols, scale.data() + c * cols / 32,
+                       sum.data() + c * cols / 32);
+  }
+  const PackedMatrix& first = weights.matrices[0];
+  const auto kernel = table->matmul_q8[static_cast<size_t>(first.layout)];
+  size_t i = 0;
+  for (auto _ : state) {
+    const PackedMatrix& w = weights.matrices[i++ % weights.matrices.size()];
+    kernel(w, 0, w.groups(), {q.data(), scale.data(), sum.data(), cols}, n, y.data(), rows);
+    benchmark::ClobberMemory();
+  }
+  report(state, first, n);
+}
+
+void f32(benchmark::State& state, const KernelTable* table, DType type, int64_t rows, int64_t cols,
+         int64_t n) {
+  const Weights weights(type, rows, cols, n == 1 ? kBeyondCaches : 0);
+  const std::vector<float> x = activations(cols * n);
+  std::vector<float> y(static_cast<size_t>(rows * n));
+  const PackedMatrix& first = weights.matrices[0];
+  const auto kernel = table->matmul_f32[static_cast<size_t>(first.layout)];
+  size_t i = 0;
+  for (auto _ : state) {
+    const PackedMatrix& w = weights.matrices[i++ % weights.matrices.size()];
+    kernel(w, 0, w.groups(), x.data(), cols, n, y.data(), rows);
+    benchmark::ClobberMemory();
+  }
+  report(state, first, n);
+}
+
+// Causal attention of `queries` positions × 3 heads of one KV head (SmolLM2's group) over whole
+// tiles, d = 64. GOPS counts the products with keys and values.
+void attention(benchmark::State& state, const KernelTable* table, KvType type, int64_t rows) {
+  constexpr int64_t kD = 64;
+  constexpr int64_t kTiles = 16;
+  const size_t element = type == KvType::kF16 ? 2 : 4;
+  const size_t bytes = kD * kTilePositions * element;
+  const Memory k = allocate(kTiles * bytes), v = allocate(kTiles * bytes);
+  const std::vector<float> x = activations(kD * std::max(rows, kTilePositions));
+  for (int64_t t = 0; t < kTiles; ++t) {
+    for (int64_t p = 0; p < kTilePositions; ++p) {
+      table->store_key(type, x.data() + p * kD, kD, p, k.get() + static_cast<size_t>(t) * bytes);
+      table->store_value(type, x.data() + p * kD, kD, p, v.get() + static_cast<size_t>(t) * bytes);
+    }
+  }
+  const auto n = static_cast<size_t>(rows);
+  std::vector<const float*> q(n);
+  for (size_t r = 0; r < n; ++r) q[r] = x.data() + r * kD;
+  const std::vector<int32_t> begin(n, 0), end(n, kTilePositions);
+  std::vector<float> max(n), sum(n), out(n * kD);
+  AttentionTileArgs args;
+  args.d_k = args.d_v = kD;
+  args.n = rows;
+  args.q = q.data();
+  args.scale = 0.125f;
+  args.begin = begin.data();
+  args.end = end.data();
+  args.max = max.data();
+  args.sum = sum.data();
+  args.out = out.data();
+  for (auto _ : state) {
+    for (int64_t t = 0; t < kTiles; ++t) {
+      args.tile = {type, k.get() + static_cast<size_t>(t) * bytes,
+                   v.get() + static_cast<size_t>(t) * bytes};
+      table->attention_tile(args);
+      benchmark::ClobberMemory();
+    }
+  }
+  const double ops = 4.0 * static_cast<double>(kD * kTilePositions * kTiles * rows);
+  state.counters["GOPS"] = benchmark::Counter(ops * static_cast<double>(state.iterations()) * 1e-9,
+                                              benchmark::Counter::kIsRate);
+}
+
+#if defined(__x86_64__)
+
+// Ten independent chains of maddubs + 16-bit add in registers: the most that nibbles × int8 can
+// run.
+__attribute__((target("avx2"))) void int8_peak(benchmark::State& state) {
+  constexpr int kChains = 10, kSteps = 1000;
+  __m256i acc[kChains];
+  for (int i = 0; i < kChains; ++i) acc[i] = _mm256_set1_epi16(static_cast<int16_t>(i));
+  __m256i w = _mm256_set1_epi8(3), x = _mm256_set1_epi8(5);
+  for (auto _ : state) {
+    for (int s = 0; s < kSteps; ++s) {
+      __asm__ volatile("" : "+x"(w), "+x"(x));  // the product is computed anew each time
+      for (int i = 0; i < kChains; ++i) {
+        __m256i product;
+        __asm__("vpmaddubsw %2, %1, %0" : "=x"(product) : "x"(w), "x"(x), "x"(acc[i]));
+        acc[i] = _mm256_add_epi16(acc[i], product);
+      }
+    }
+  }
+  for (int i = 0; i < kChains; ++i) benchmark::DoNotOptimize(acc[i]);
+  const double ops = 2.0 * 32 * kChains * kSteps * static_cast<double>(state.iterations());
+  state.counters["GOPS"] = benchmark::Counter(ops * 1e-9, benchmark::Counter::kIsRate);
+}
+
+__attribute__((target("avx2,fma"))) void f32_peak(benchmark::State& state) {
+  constexpr int kChains = 12, kSteps = 1000;
+  __m256 acc[kChains];
+  for (int i = 0; i < kChains; ++i) acc[i] = _mm256_set1_ps(static_cast<float>(i));
+  __m256 w = _mm256_set1_ps(0.5f), x = _mm256_set1_ps(0.25f);
+  for (auto _ : state) {
+    for (int s = 0; s < kSteps; ++s) {
+      __asm__ volatile("" : "+x"(w), "+x"(x));
+      for (int i = 0; i < kChains; ++i) acc[i] = _mm256_fmadd_ps(w, x, acc[i]);
+    }
+  }
+  for (int i = 0; i < kChains; ++i) benchmark::DoNotOptimize(acc[i]);
+  const double ops = 2.0 * 8 * kChains * kSteps * static_cast<double>(state.iterations());
+  state.counters["GOPS"] = benchmark::Counter(ops * 1e-9, benchmark::Counter::kIsRate);
+}
+
+__attribute__((target("avx2"))) void read_bandwidth(benchmark::State& state) {
+  const Memory memory = allocate(kBeyondCaches);
+  std::memset(memory.get(), 1, kBeyondCaches);
+  for (auto _ : state) {
+    __m256i acc[4] = {};
+    for (size_t i = 0; i < kBeyondCaches; i += 128) {
+      for (size_t j = 0; j < 4; ++j) {
+        const auto* p = reinterpret_cast<const __m256i*>(memory.get() + i + 32 * j);
+        acc[j] = _mm256_add_epi8(acc[j], _mm256_load_si256(p));
+      }
+    }
+    for (auto& a : acc) benchmark::DoNotOptimize(a);
+  }
+  state.counters["GB/s"] = benchmark::Counter(
+      static_cast<double>(kBeyondCaches) * 1e-9 * static_cast<double>(state.iterations()),
+      benchmark::Counter::kIsRate);
+}
+
+void register_probes() {
+  if (!cpu_features().avx2 || !cpu_features().fma) return;
+  benchmark::RegisterBenchmark("probe/int8_maddubs", int8_peak);
+  benchmark::RegisterBenchmark("probe/f32_fma", f32_peak);
+  benchmark::RegisterBenchmark("probe/read", read_bandwidth);
+}
+
+#else
+void register_probes() {}
+#endif
+
+void register_all(const KernelTable* table) {
+  register_probes();
+  struct Run {
+    int64_t rows, cols;
+    std::vector<DType> q8, f32;
+  };
+  const std::vector<DType> quantised = {DType::kQ4_1, DType::kQ4_0, DType::kQ8_0};
+  const std::vector<DType> plain = {DType::kF16, DType::kBF16, DType::kF32, DType::kQ4_1};
+  const Run runs[] = {{576, 576, quantised, plain},
+                      {1536, 576, quantised, plain},
+                      {576, 1536, quantised, plain},
+                      {49152, 576, {DType::kQ8_0}, {}},
+                      {4096, 4096, quantised, {DType::kF16}}};
+  for (const Run& run : runs) {
+    const std::string shape = '/' + std::to_string(run.rows) + 'x' + std::to_string(run.cols);
+    for (const int64_t n : {512, 4, 1}) {
+      const std::string end = shape + "/n:" + std::to_string(n);
+      for (const DType type : run.q8) {
+        if (run.rows > 10000 && n == 512) continue;  // the head runs over the last position alone
+        benchmark::RegisterBenchmark(("q8/" + std::string(dtype_name(type)) + end).c_str(), q8,
+                                     table, type, run.rows, run.cols, n);
+      }
+      for (const DType type : run.f32) {
+        benchmark::RegisterBenchmark(("f32/" + std::string(dtype_name(type)) + end).c_str(), f32,
+                                     table, type, run.rows, run.cols, n);
+      }
+    }
+  }
+  for (const int64_t rows : {3, 48, 1536}) {
+    for (const KvType type : {KvType::kF16, KvType::kF32}) {
+      const std::string name =
+          std::string("attention/") + kv_type_name(type) + "/rows:" + std::to_string(rows);
+      benchmark::RegisterBenchmark(name.c_str(), attention, table, type, rows);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cutaway::kernels
+
+int main(int argc, char** argv) {
+  const char* forced = std::getenv("CUTAWAY_FORCE_ISA");
+  const auto selection = cutaway::kernels::select_table(forced == nullptr ? "" : forced);
+  if (!selection.ok()) {
+    std::fprintf(stderr, "%s\n", selection.error().message.c_str());
+    return 2;
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::AddCustomContext("kernel_table", selection->table->name);
+  benchmark::AddCustomContext("processor", cutaway::cpu_features().brand);
+  cutaway::kernels::register_all(selection->table);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
