@@ -1,9 +1,13 @@
 // From logits to one token: an explicit, ordered list of stages over a distribution, and the ledger
 // of what each stage did, so that any choice can be checked by hand.
+// docs/sampling.md gives the arithmetic of every stage.
 //
 // Order: logit bias, repetition (prompt and output), presence and frequency (output only),
 // temperature, top-k, typical-p, top-p, min-p. At temperature 0 the choice is the largest logit
 // after bias and penalties (the lowest id among equals), and the later stages have no effect.
+//
+// Wherever an order of tokens matters (cuts, the walk along the cumulative line) it is one and the
+// same: by logit, largest first, then by id. It is produced only as far as it is looked at.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +20,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "sampling/distribution.h"
 
 namespace cutaway::sampling {
 
@@ -28,7 +33,9 @@ struct SamplingParams {
   float repeat_penalty = 1;     // (0, 100]; 1: off
   float presence_penalty = 0;   // [−2, 2]
   float frequency_penalty = 0;  // [−2, 2]
-  std::map<int32_t, float> logit_bias;  // id → [−100, 100]; −100 bans, as OpenAI's API has it
+  // id → [−100, 100], added to the logit, as OpenAI's API has it: −100 in practice bans a token,
+  // +100 forces it, but a token with a logit 100 above all others survives a −100.
+  std::map<int32_t, float> logit_bias;
   uint64_t seed = 0;
 
   // Error kInvalidArgument names the field, the value and the range; ids against vocab_size.
@@ -43,8 +50,9 @@ struct Candidate {
   double prob;
 };
 
-// What one stage did (DATA: the ledger). mass: probability under the distribution before the stage,
-// of the model's own for the first.
+// What one stage did (DATA: the ledger). mass: probability under the distribution before the stage
+// (which is the model's own for the first): before_mass is therefore 1, after_mass is what the
+// tokens that stayed had before.
 struct StageRecord {
   std::string name;  // "logit_bias", "repetition", "presence_frequency", "temperature", "top_k", …
   Json params;       // the stage's own parameters
@@ -65,30 +73,35 @@ struct Ledger {
     float logit;
     double logprob;
   };
-  std::vector<Raw> raw_top;  // the model's own distribution, before any stage
-  double raw_entropy = 0;    // nats
+  std::vector<Raw> raw_top;         // the model's own distribution, before any stage
+  double raw_entropy = 0;           // nats
   std::vector<StageRecord> stages;  // those that had an effect or were asked for, in order
   bool greedy = false;
-  double draw_u = 0;                       // [0, 1); unused when greedy
-  double interval_begin = 0, interval_end = 0;  // the chosen token's interval on the cumulative line
+  double draw_u = 0;  // [0, 1); unused when greedy
+  double interval_begin = 0,
+         interval_end = 0;  // the chosen token's interval on the cumulative line
   int32_t chosen = -1;
-  int32_t chosen_rank = 0;   // by the model's own logits, 0 = largest
+  int32_t chosen_rank = 0;  // by the model's own logits, 0 = largest
   double chosen_raw_prob = 0;
-  double chosen_prob = 0;    // under the final distribution
+  double chosen_prob = 0;  // under the final distribution
+  // The first of the final distribution, as many as were asked for of the raw one; prob is the one
+  // that was drawn from. Not in the JSON.
+  std::vector<Candidate> candidates;
 };
 
+// The form of schema/ledger.schema.json. Greedy: "draw" is {u: null, interval: [0, 1]}.
 Json to_json(const Ledger& ledger);
 
-// The uniform number in [0, 1) of a choice: Philox 4×32-10, key = seed, counter = (position, choice,
-// purpose). 53 bits.
+// The uniform number in [0, 1) of a choice: Philox 4×32-10, key = seed, counter = (position,
+// choice, purpose). 53 bits.
 enum class DrawPurpose : uint32_t { kToken = 0, kDraft = 1 };
 double draw_uniform(uint64_t seed, uint64_t position, uint32_t choice_index, DrawPurpose purpose);
 
-// A seed from the system, for when none was given.
+// A seed from the system, for when none was given. Below 2^53, so that every JSON reader keeps it.
 uint64_t random_seed();
 
 // The normaliser of a distribution: log Σ exp(logit), summed in double in id order over eight fixed
-// lanes.
+// lanes. −inf when every logit is; NaN when one is NaN or +inf.
 double log_sum_exp(std::span<const float> logits);
 
 struct TopEntry {
@@ -96,7 +109,8 @@ struct TopEntry {
   float logit;
   double logprob;
 };
-// The n largest by logit, then id, of the model's own distribution.
+// The n largest by logit, then id, of the model's own distribution (pass the logits below
+// tokenizer_size only). Tokens at −inf are left out; empty when a logit is NaN or +inf.
 std::vector<TopEntry> top_logprobs(std::span<const float> logits, int32_t n);
 
 // Per sequence: holds the counts that penalties need.
@@ -110,8 +124,9 @@ class Sampler {
   void accept_prompt(std::span<const int32_t> ids);
 
   // Chooses the token at absolute `position`. `logits` are the model's own and are not changed.
-  // `ledger`, when given, is filled with up to raw_top entries; without it nothing but the choice is
-  // computed. Error kInvalidFile when a logit is NaN or none is left above −inf.
+  // `ledger`, when given, is filled with up to raw_top entries; without it nothing but the choice
+  // is computed, and the choice is the same. Error kInvalidFile when a logit is NaN or +inf, or
+  // none is above −inf.
   Result<int32_t> choose(std::span<const float> logits, int64_t position, int64_t step,
                          Ledger* ledger = nullptr, int32_t raw_top = 20);
 
@@ -121,11 +136,21 @@ class Sampler {
   const SamplingParams& params() const { return params_; }
 
  private:
+  bool adjusts() const;
+  std::span<const float> adjusted(std::span<const float> logits, Ledger* ledger);
+  void record_raw(std::span<const float> logits, int32_t raw_top, Ledger& ledger);
+  int32_t choose_greedy(std::span<const float> logits, const LogitScan& scan, Ledger* ledger);
+  int32_t choose_drawn(std::span<const float> logits, const LogitScan& scan, double u,
+                       int32_t raw_top, Ledger* ledger);
+
   SamplingParams params_;
   int32_t tokenizer_size_;
   uint32_t choice_index_;
   std::map<int32_t, int32_t> output_counts_;
   std::map<int32_t, int32_t> prompt_counts_;
+  // Memory that is used again for every choice.
+  std::vector<float> adjusted_;
+  DistributionBuffers buffers_;
 };
 
 }  // namespace cutaway::sampling

@@ -1,0 +1,203 @@
+#include "sampling/distribution.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "trace/trace.h"
+
+namespace cutaway::sampling {
+namespace {
+
+constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+constexpr size_t kRadixFrom = 1024;  // tokens from which on the radix sort is the faster one
+
+bool comes_before(const WeightedToken& a, const WeightedToken& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
+
+// Unsigned order of the result = descending order of the logits; +0 and −0 are one.
+uint32_t descending_key(float logit) {
+  const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);
+  const uint32_t ascending = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+  return ~ascending;
+}
+
+// Stable, so that tokens which come in id order stay in it among equal logits.
+void radix_sort(std::vector<WeightedToken>& tokens, std::vector<WeightedToken>& spare) {
+  constexpr int kDigits = 3, kBits = 11;
+  constexpr uint32_t kMask = (1u << kBits) - 1;
+  spare.resize(tokens.size());
+  for (int digit = 0; digit < kDigits; ++digit) {
+    const int shift = digit * kBits;
+    std::array<uint32_t, kMask + 1> start{};
+    for (const WeightedToken& token : tokens) {
+      ++start[descending_key(token.logit) >> shift & kMask];
+    }
+    uint32_t sum = 0;
+    for (uint32_t& at : start) sum += std::exchange(at, sum);
+    for (const WeightedToken& token : tokens) {
+      spare[start[descending_key(token.logit) >> shift & kMask]++] = token;
+    }
+    tokens.swap(spare);
+  }
+}
+
+}  // namespace
+
+Distribution::Distribution(std::span<const float> logits, const LogitScan& scan,
+                           double inverse_temperature, DistributionBuffers& buffers)
+    : logits_(logits),
+      max_(scan.max),
+      inverse_temperature_(inverse_temperature),
+      buffers_(buffers) {
+  CUTAWAY_SPAN(span, "sampling::Distribution", "n", logits.size(), "max", scan.max,
+               "inverse_temperature", inverse_temperature);
+  CUTAWAY_CHECK(!scan.damaged && scan.argmax >= 0);
+  CUTAWAY_CHECK(buffers.block_max.size() == (logits.size() + kScanBlock - 1) / kScanBlock);
+  buffers_.ordered.clear();
+}
+
+int64_t Distribution::count() {
+  CUTAWAY_SPAN(span, "sampling::Distribution::count");
+  if (count_ < 0) {
+    count_ = std::count_if(logits_.begin(), logits_.end(), [](float l) { return l > kMinusInf; });
+  }
+  CUTAWAY_OUT(span, "count", count_);
+  return count_;
+}
+
+double Distribution::total() {
+  CUTAWAY_SPAN(span, "sampling::Distribution::total");
+  if (total_ < 0) {
+    total_ = exp_sums(logits_, max_, inverse_temperature_).sum;
+    log_total_ = kernels::log_f64(total_);
+  }
+  CUTAWAY_OUT(span, "total", total_);
+  return total_;
+}
+
+double Distribution::entropy() {
+  CUTAWAY_SPAN(span, "sampling::Distribution::entropy", "whole", whole_);
+  double weighted = 0;
+  if (whole_) {
+    const ExpSums sums = exp_sums(logits_, max_, inverse_temperature_);
+    total_ = sums.sum;
+    log_total_ = kernels::log_f64(total_);
+    weighted = sums.weighted;
+  } else {
+    for (const WeightedToken& token : first(count())) {
+      if (token.weight > 0) weighted += token.weight * (log_probability(token) + log_total_);
+    }
+  }
+  const double entropy = log_total_ - weighted / total_;
+  CUTAWAY_OUT(span, "nats", entropy);
+  return entropy;
+}
+
+double Distribution::log_probability(const WeightedToken& token) {
+  if (total_ < 0) total();
+  return (static_cast<double>(token.logit) - static_cast<double>(max_)) * inverse_temperature_ -
+         log_total_;
+}
+
+// Puts every token from `threshold` on into `ordered`: a prefix of the order, ties included.
+void Distribution::collect(float threshold) {
+  std::vector<WeightedToken>& ordered = buffers_.ordered;
+  ordered.clear();
+  for (size_t block = 0; block < buffers_.block_max.size(); ++block) {
+    const float block_max = buffers_.block_max[block];
+    if (block_max < threshold || block_max == kMinusInf) continue;
+    const size_t end = std::min(logits_.size(), (block + 1) * kScanBlock);
+    for (size_t i = block * kScanBlock; i < end; ++i) {
+      const float logit = logits_[i];
+      if (logit >= threshold && logit > kMinusInf) {
+        ordered.push_back({static_cast<int32_t>(i), logit, 0});
+      }
+    }
+  }
+  if (threshold == kMinusInf) {
+    collected_all_ = true;
+    count_ = static_cast<int64_t>(ordered.size());
+  }
+  sort_ordered();
+  weighed_ = 0;
+}
+
+void Distribution::sort_ordered() {
+  if (buffers_.ordered.size() >= kRadixFrom) {
+    radix_sort(buffers_.ordered, buffers_.spare);
+  } else {
+    std::sort(buffers_.ordered.begin(), buffers_.ordered.end(), comes_before);
+  }
+}
+
+void Distribution::weigh(size_t n) {
+  for (; weighed_ < n; ++weighed_) {
+    WeightedToken& token = buffers_.ordered[weighed_];
+    token.weight = exp_weight(token.logit, max_, inverse_temperature_);
+  }
+}
+
+std::span<const WeightedToken> Distribution::first(int64_t n) {
+  CUTAWAY_SPAN(span, "sampling::Distribution::first", "n", n);
+  const auto wanted = static_cast<size_t>(std::max<int64_t>(n, 0));
+  std::vector<WeightedToken>& ordered = buffers_.ordered;
+  if (ordered.size() < wanted && whole_ && !collected_all_) {
+    // The wanted-th largest of the blocks' maxima: that many tokens at least are no smaller. Where
+    // there are not that many blocks, everything is put in order.
+    float threshold = kMinusInf;
+    if (wanted <= buffers_.block_max.size()) {
+      buffers_.thresholds = buffers_.block_max;
+      const auto nth = buffers_.thresholds.begin() + static_cast<ptrdiff_t>(wanted - 1);
+      std::nth_element(buffers_.thresholds.begin(), nth, buffers_.thresholds.end(),
+                       std::greater<>());
+      threshold = *nth;
+    }
+    collect(threshold);
+  }
+  const size_t kept = std::min(wanted, ordered.size());
+  weigh(kept);
+  CUTAWAY_OUT(span, "n", kept);
+  return std::span<const WeightedToken>(ordered).first(kept);
+}
+
+void Distribution::cut_to(size_t n) {
+  CUTAWAY_CHECK(n >= 1 && n <= buffers_.ordered.size());
+  weigh(n);
+  buffers_.ordered.resize(n);
+  weighed_ = n;
+  whole_ = false;
+  count_ = static_cast<int64_t>(n);
+  total_ = 0;
+  for (const WeightedToken& token : buffers_.ordered) total_ += token.weight;
+  // A prefix holds the largest weight; what typical-p keeps holds a part of the mass.
+  CUTAWAY_CHECK(total_ > 0);
+  log_total_ = kernels::log_f64(total_);
+}
+
+void Distribution::keep_first(int64_t n) {
+  CUTAWAY_SPAN(span, "sampling::Distribution::keep_first", "n", n);
+  const size_t kept = first(n).size();
+  cut_to(kept);
+  CUTAWAY_OUT(span, "kept", kept, "total", total_);
+}
+
+void Distribution::keep_flagged(const std::vector<bool>& flags) {
+  CUTAWAY_SPAN(span, "sampling::Distribution::keep_flagged", "n", flags.size());
+  first(count());
+  std::vector<WeightedToken>& ordered = buffers_.ordered;
+  CUTAWAY_CHECK(flags.size() == ordered.size());
+  size_t kept = 0;
+  for (size_t i = 0; i < ordered.size(); ++i) {
+    if (flags[i]) ordered[kept++] = ordered[i];
+  }
+  cut_to(kept);
+  CUTAWAY_OUT(span, "kept", kept, "total", total_);
+}
+
+}  // namespace cutaway::sampling
