@@ -26,7 +26,12 @@ add_compile_options(-Wall -Wextra -Wpedantic -Wno-unused-parameter -ffp-contract
                     -fno-fast-math -fno-omit-frame-pointer)
 add_compile_definitions(FMT_HEADER_ONLY=1 SPDLOG_HEADER_ONLY=1)
 if(CUTAWAY_TRACE_COVERAGE)
+  # Not below the level at which functions must open spans: these would be called too often, and the
+  # runtime (src/trace) may not instrument itself.
+  set(not_instrumented /usr/,src/base,src/tensor,src/trace,src/kernels)
   add_compile_definitions(CUTAWAY_TRACE_COVERAGE=1)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-finstrument-functions>"
+    "$<$<COMPILE_LANGUAGE:CXX>:-finstrument-functions-exclude-file-list=${not_instrumented}>")
 endif()
 
 # While the folders are being laid: a folder or source that is not there yet is left out, with a
