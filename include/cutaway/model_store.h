@@ -30,7 +30,7 @@ class ModelStore {
 
   const std::string& home() const { return home_; }
 
-  // `model` is a path that exists, an alias, or an installed name. Error kNotFound names what would
+  // `model` is an alias (CUTAWAY_ALIASES), a path that exists, or an installed name, in this order. Error kNotFound names what would
   // do (`cutaway pull NAME` when it is a built-in that is not installed; near names).
   Result<std::string> resolve(const std::string& model) const;
 

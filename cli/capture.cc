@@ -1,0 +1,120 @@
+// cutaway capture: runs a text through the model and keeps the named taps as safetensors.
+#include <fmt/format.h>
+
+#include <limits>
+
+#include "cli/commands.h"
+#include "cli/common.h"
+#include "cli/exit_status.h"
+#include "cli/output.h"
+#include "cli/terminal.h"
+
+namespace cutaway::cli {
+namespace {
+
+std::vector<std::string> split_names(const std::string& text) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    names.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+std::string table(const Json& result) {
+  std::string out;
+  for (const Json& tap : result.at("taps")) {
+    std::string shape;
+    for (const Json& size : tap.at("shape")) {
+      shape += (shape.empty() ? "" : ",") + std::to_string(size.get<int64_t>());
+    }
+    out += fmt::format("{:<6} {:<24} {}\n", tap.at("dtype").get<std::string>(), shape,
+                       printable(tap.at("name").get<std::string>()));
+  }
+  const Json& timings = result.at("timings");
+  return out + fmt::format("written to {} (forward {:.1f} ms, write {:.1f} ms)\n",
+                           printable(result.at("file").get<std::string>()),
+                           timings.at("forward_ms").get<double>(),
+                           timings.at("write_ms").get<double>());
+}
+
+struct CaptureArgs {
+  ModelArgs model;
+  EngineArgs engine;
+  SessionArgs session;
+  TraceArgs trace;
+  TextArgs text;
+  std::optional<std::string> tokens, taps, output;
+  bool special = false, json = false;
+
+  void add_to(Args& args);
+  Result<CaptureRequest> request() const;
+};
+
+void CaptureArgs::add_to(Args& args) {
+  text.add_to(args, "TEXT", "The text, raw; - reads stdin, to the last byte");
+  args.text("--tokens", tokens, "ID,ID,…", "Token ids instead of TEXT");
+  args.text("--taps", taps, "NAME,…", "What to keep; this version has: logits");
+  args.text("-o,--output", output, "FILE", "The .safetensors file to write");
+  args.flag("--special", special, "Control tokens that TEXT spells are those tokens");
+  args.flag("--json", json, "One JSON document on stdout");
+  args.group("Model and computation");
+  model.add_to(args);
+  engine.add_to(args);
+  session.add_to(args);
+  args.group("Trace");
+  trace.add_to(args);
+}
+
+Result<CaptureRequest> CaptureArgs::request() const {
+  const auto wrong = [](const std::string& field, const std::string& message) {
+    return Error{ErrorCode::kInvalidArgument, message, field};
+  };
+  CaptureRequest request;
+  if (!taps) return wrong("taps", "--taps is missing; it names what to keep, like --taps logits");
+  if (!output) return wrong("output", "-o FILE is missing");
+  request.taps = split_names(*taps);
+  request.output = *output;
+  request.parse_special = special;
+  if (!tokens) return request;
+  if (text.text || text.file) {
+    return wrong("tokens", "--tokens and TEXT are both there; one is needed");
+  }
+  if (special) return wrong("special", "--special has no effect on --tokens; leave it out");
+  CUTAWAY_ASSIGN(const auto ids,
+                 parse_integers("--tokens", *tokens, 0, std::numeric_limits<int32_t>::max()));
+  request.tokens.emplace(ids.begin(), ids.end());
+  return request;
+}
+
+}  // namespace
+
+int capture_command(int argc, char** argv) {
+  Args args("cutaway capture", "Runs a text through the model and keeps what is inside.");
+  CaptureArgs capture;
+  capture.add_to(args);
+  if (const auto status = args.parse(argc, argv, 2)) return *status;
+  auto request = capture.request();
+  if (!request.ok()) return args.wrong_usage(request.error().message);
+  auto options = capture.session.options();
+  if (!options.ok()) return args.wrong_usage(options.error().message);
+  if (!request->tokens) {
+    auto read = capture.text.read();
+    if (!read.ok()) return report(read.error());
+    if (!read->has_value()) return args.wrong_usage("TEXT or --tokens is missing");
+    request->text = std::move(**read);
+  }
+  Loaded loaded = load(capture.engine, capture.model, &capture.trace);
+  if (loaded.status) return *loaded.status;
+  auto result = loaded.model->capture(*request, *options);
+  if (!result.ok()) return finish(*loaded.engine, report(result.error()));
+  if (capture.json) {
+    write_json(*result);
+  } else {
+    write_out(table(*result));
+  }
+  return finish(*loaded.engine, kDone);
+}
+
+}  // namespace cutaway::cli

@@ -1,0 +1,15 @@
+// The conversation on a terminal.
+#pragma once
+
+#include <string>
+
+#include "cutaway/model.h"
+
+namespace cutaway::cli {
+
+// Asks, answers, until Ctrl-D or /exit. `request` gives sampling, stop strings and limits of every
+// answer. The history of lines is kept in $CUTAWAY_HOME/history. Returns the exit status.
+int chat(const Model& model, const SessionOptions& options, const GenerateRequest& request,
+         const std::string& system);
+
+}  // namespace cutaway::cli

@@ -1,0 +1,16 @@
+// The subcommands. Each takes the program's own argc and argv (argv[1] is its name) and returns the
+// exit status.
+#pragma once
+
+namespace cutaway::cli {
+
+int run_command(int argc, char** argv);
+int tokenize_command(int argc, char** argv);
+int capture_command(int argc, char** argv);
+int info_command(int argc, char** argv);
+int pull_command(int argc, char** argv);
+int list_command(int argc, char** argv);
+int rm_command(int argc, char** argv);
+int bench_command(int argc, char** argv);
+
+}  // namespace cutaway::cli

@@ -1,0 +1,83 @@
+// What several subcommands share: the flags that choose a model, an engine and a trace, and where
+// text comes from.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/args.h"
+#include "cutaway/engine.h"
+
+namespace cutaway::cli {
+
+inline constexpr const char* kDefaultModel = "smollm2-135m";
+
+// --alias NAME=MODEL, wherever a model is named. The flags' aliases go before CUTAWAY_ALIASES.
+struct AliasArgs {
+  std::vector<std::string> aliases;
+  void add_to(Args& args);
+  // Error kInvalidArgument when one is not NAME=MODEL.
+  Status apply() const;
+};
+
+struct ModelArgs {
+  std::optional<std::string> model;
+  AliasArgs aliases;
+  void add_to(Args& args);
+  std::string name() const { return model.value_or(kDefaultModel); }
+};
+
+// -t, and CUTAWAY_FORCE_ISA.
+struct EngineArgs {
+  std::optional<int64_t> threads;
+  void add_to(Args& args);
+  Result<std::shared_ptr<Engine>> create() const;
+};
+
+// -c, --cache-type, --prefill-chunk, --precise.
+struct SessionArgs {
+  std::optional<int64_t> context, prefill_chunk;
+  std::optional<std::string> cache_type;
+  bool precise = false;
+  void add_to(Args& args);
+  Result<SessionOptions> options() const;
+};
+
+// --trace LEVEL (stderr), --trace-out FILE (JSONL).
+struct TraceArgs {
+  std::optional<std::string> level, out;
+  void add_to(Args& args);
+  // kInvalidArgument: flags that contradict each other, or an unknown level. Touches no file.
+  Status check() const;
+  Status attach(Engine& engine) const;
+};
+
+// An engine, and a model in it (with a progress bar when loading takes long). `status` is set when
+// something failed: it has been reported.
+struct Loaded {
+  std::shared_ptr<Engine> engine;
+  std::shared_ptr<Model> model;
+  std::optional<int> status;
+};
+Loaded load(const EngineArgs& engine, const ModelArgs& model, const TraceArgs* trace);
+// The same into an engine that is there.
+Result<std::shared_ptr<Model>> load_model(Engine& engine, const std::string& name);
+
+// Waits for the trace and for stdout; returns `status`, or kFailed when one of them failed.
+int finish(Engine& engine, int status);
+
+// Where a text comes from: the argument, -f FILE, or stdin ("-", or no argument and no terminal).
+struct TextArgs {
+  std::string name;  // "PROMPT" or "TEXT", for messages
+  std::optional<std::string> text, file;
+  void add_to(Args& args, const std::string& positional, const std::string& help);
+  // Nothing when there is none: no argument, and stdin is a terminal. Errors: kInvalidArgument
+  // (argument and file), kNotFound, kIo, kCancelled.
+  Result<std::optional<std::string>> read() const;
+};
+
+}  // namespace cutaway::cli
