@@ -16,34 +16,31 @@ namespace {
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 constexpr size_t kRadixFrom = 1024;  // tokens from which on the radix sort is the faster one
 
-bool comes_before(const WeightedToken& a, const WeightedToken& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-}
-
-// Unsigned order of the result = descending order of the logits; +0 and −0 are one.
-uint32_t descending_key(float logit) {
+// Token as one number, whose ascending order is by logit, largest first, then id. +0 and −0 are
+// one.
+uint64_t order_key(float logit, size_t id) {
   const uint32_t bits = std::bit_cast<uint32_t>(logit + 0.0f);
-  const uint32_t ascending = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
-  return ~ascending;
+  const uint32_t descending = bits >> 31 != 0 ? bits : ~(bits | 0x80000000u);
+  return uint64_t{descending} << 32 | id;
 }
 
-// Stable, so that tokens which come in id order stay in it among equal logits.
-void radix_sort(std::vector<WeightedToken>& tokens, std::vector<WeightedToken>& spare) {
+// By the logit's 32 bits only; stable, so that keys which come in id order need no more.
+void radix_sort(std::vector<uint64_t>& keys, std::vector<uint64_t>& spare) {
   constexpr int kDigits = 3, kBits = 11;
-  constexpr uint32_t kMask = (1u << kBits) - 1;
-  spare.resize(tokens.size());
+  constexpr uint64_t kMask = (1u << kBits) - 1;
+  std::array<std::array<uint32_t, kMask + 1>, kDigits> start{};
+  for (const uint64_t key : keys) {
+    for (int digit = 0; digit < kDigits; ++digit) {
+      ++start[static_cast<size_t>(digit)][key >> (32 + digit * kBits) & kMask];
+    }
+  }
+  spare.resize(keys.size());
   for (int digit = 0; digit < kDigits; ++digit) {
-    const int shift = digit * kBits;
-    std::array<uint32_t, kMask + 1> start{};
-    for (const WeightedToken& token : tokens) {
-      ++start[descending_key(token.logit) >> shift & kMask];
-    }
+    auto& at = start[static_cast<size_t>(digit)];
     uint32_t sum = 0;
-    for (uint32_t& at : start) sum += std::exchange(at, sum);
-    for (const WeightedToken& token : tokens) {
-      spare[start[descending_key(token.logit) >> shift & kMask]++] = token;
-    }
-    tokens.swap(spare);
+    for (uint32_t& n : at) sum += std::exchange(n, sum);
+    for (const uint64_t key : keys) spare[at[key >> (32 + digit * kBits) & kMask]++] = key;
+    keys.swap(spare);
   }
 }
 
@@ -107,33 +104,32 @@ double Distribution::log_probability(const WeightedToken& token) {
 
 // Puts every token from `threshold` on into `ordered`: a prefix of the order, ties included.
 void Distribution::collect(float threshold) {
-  std::vector<WeightedToken>& ordered = buffers_.ordered;
-  ordered.clear();
+  std::vector<uint64_t>& keys = buffers_.keys;
+  keys.clear();
   for (size_t block = 0; block < buffers_.block_max.size(); ++block) {
     const float block_max = buffers_.block_max[block];
     if (block_max < threshold || block_max == kMinusInf) continue;
     const size_t end = std::min(logits_.size(), (block + 1) * kScanBlock);
     for (size_t i = block * kScanBlock; i < end; ++i) {
       const float logit = logits_[i];
-      if (logit >= threshold && logit > kMinusInf) {
-        ordered.push_back({static_cast<int32_t>(i), logit, 0});
-      }
+      if (logit >= threshold && logit > kMinusInf) keys.push_back(order_key(logit, i));
     }
   }
   if (threshold == kMinusInf) {
     collected_all_ = true;
-    count_ = static_cast<int64_t>(ordered.size());
+    count_ = static_cast<int64_t>(keys.size());
   }
-  sort_ordered();
-  weighed_ = 0;
-}
-
-void Distribution::sort_ordered() {
-  if (buffers_.ordered.size() >= kRadixFrom) {
-    radix_sort(buffers_.ordered, buffers_.spare);
+  if (keys.size() >= kRadixFrom) {
+    radix_sort(keys, buffers_.spare);
   } else {
-    std::sort(buffers_.ordered.begin(), buffers_.ordered.end(), comes_before);
+    std::sort(keys.begin(), keys.end());
   }
+  buffers_.ordered.clear();
+  for (const uint64_t key : keys) {
+    const auto id = static_cast<uint32_t>(key);
+    buffers_.ordered.push_back({static_cast<int32_t>(id), logits_[id], 0});
+  }
+  weighed_ = 0;
 }
 
 void Distribution::weigh(size_t n) {

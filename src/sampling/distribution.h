@@ -22,7 +22,8 @@ struct DistributionBuffers {
   std::vector<float> block_max;
   std::vector<float> thresholds;
   std::vector<WeightedToken> ordered;
-  std::vector<WeightedToken> spare;
+  std::vector<uint64_t> keys;
+  std::vector<uint64_t> spare;
 };
 
 class Distribution {
@@ -55,7 +56,6 @@ class Distribution {
 
  private:
   void collect(float threshold);
-  void sort_ordered();
   void weigh(size_t n);
   void cut_to(size_t n);
 

@@ -9,16 +9,22 @@
 namespace cutaway::sampling {
 namespace {
 
-// Vectors of the compiler: eight doubles are four SSE2, two AVX2 or one AVX-512 register, and each
-// element goes through the same operations in all three.
-using F16 = float __attribute__((vector_size(64)));
-using I16 = int32_t __attribute__((vector_size(64)));
-using F8 = float __attribute__((vector_size(32)));
-using D8 = double __attribute__((vector_size(64)));
-using I8 = int64_t __attribute__((vector_size(64)));
-using U8 = uint64_t __attribute__((vector_size(64)));
-
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
+
+// Vectors of the compiler, as wide as a register of the target: 16 bytes, 32 (AVX2), 64 (AVX-512).
+// Each element goes through the same operations in all three.
+// (typedef: in a `using` of a template GCC loses the attribute.)
+template <int kBytes>
+struct Vectors {
+  typedef float F __attribute__((vector_size(kBytes)));
+  typedef int32_t I __attribute__((vector_size(kBytes)));
+  typedef double D __attribute__((vector_size(kBytes)));
+  typedef int64_t L __attribute__((vector_size(kBytes)));
+  typedef uint64_t U __attribute__((vector_size(kBytes)));
+  typedef float HalfF __attribute__((vector_size(kBytes / 2)));
+  static constexpr size_t kFloats = kBytes / sizeof(float);
+  static constexpr size_t kDoubles = kBytes / sizeof(double);
+};
 
 struct ScanArgs {
   const float* logits;
@@ -27,33 +33,51 @@ struct ScanArgs {
   LogitScan* out;
 };
 
+// The largest of one block, and whether a NaN is in it (then the maximum means nothing).
+template <int kBytes>
+[[gnu::always_inline]] inline float block_maximum(const float* block,
+                                                  typename Vectors<kBytes>::I& nan) {
+  using V = Vectors<kBytes>;
+  typename V::F max[2] = {typename V::F{} + kMinusInf, typename V::F{} + kMinusInf};
+  for (size_t i = 0; i < kScanBlock; i += 2 * V::kFloats) {
+    for (size_t j = 0; j < 2; ++j) {
+      typename V::F x;
+      std::memcpy(&x, block + i + j * V::kFloats, sizeof x);
+      nan |= x != x;
+      max[j] = x > max[j] ? x : max[j];
+    }
+  }
+  max[0] = max[1] > max[0] ? max[1] : max[0];
+  float largest = max[0][0];
+  for (size_t lane = 1; lane < V::kFloats; ++lane) {
+    largest = max[0][lane] > largest ? max[0][lane] : largest;
+  }
+  return largest;
+}
+
+template <int kBytes>
 [[gnu::always_inline]] inline void scan_body(const ScanArgs& args) {
   LogitScan best;
   best.max = kMinusInf;
   size_t best_block = 0;
-  I16 nan{};
+  typename Vectors<kBytes>::I nan{};
   for (size_t begin = 0; begin < args.n; begin += kScanBlock) {
-    const size_t length = args.n - begin < kScanBlock ? args.n - begin : kScanBlock;
-    F16 max = F16{} + kMinusInf;
-    for (size_t i = 0; i < length; i += 16) {
-      F16 x = F16{} + kMinusInf;
-      if (length - i >= 16) {
-        std::memcpy(&x, args.logits + begin + i, sizeof x);
-      } else {
-        std::memcpy(&x, args.logits + begin + i, (length - i) * sizeof(float));
-      }
-      nan |= x != x;
-      max = x > max ? x : max;
+    float block = kMinusInf;
+    if (args.n - begin >= kScanBlock) {
+      block = block_maximum<kBytes>(args.logits + begin, nan);
+    } else {
+      float rest[kScanBlock];
+      for (float& x : rest) x = kMinusInf;
+      std::memcpy(rest, args.logits + begin, (args.n - begin) * sizeof(float));
+      block = block_maximum<kBytes>(rest, nan);
     }
-    float block = max[0];
-    for (int lane = 1; lane < 16; ++lane) block = max[lane] > block ? max[lane] : block;
     if (args.block_max != nullptr) args.block_max[begin / kScanBlock] = block;
     if (block > best.max) {
       best.max = block;
       best_block = begin;
     }
   }
-  for (int lane = 0; lane < 16; ++lane) best.damaged |= nan[lane] != 0;
+  for (size_t lane = 0; lane < Vectors<kBytes>::kFloats; ++lane) best.damaged |= nan[lane] != 0;
   best.damaged |= best.max == std::numeric_limits<float>::infinity();
   for (size_t i = best_block; i < args.n && best.max > kMinusInf; ++i) {
     if (args.logits[i] == best.max) {
@@ -72,29 +96,31 @@ struct SumArgs {
   ExpSums* out;
 };
 
-// kernels::exp_f64 on eight lanes, step for step (sampling_test compares the bits), for x ≤ 0.
-[[gnu::always_inline]] inline void sum_body(const SumArgs& args) {
+// Adds exp(x) and exp(x)·x of eight logits to eight lanes: kernels::exp_f64 step for step
+// (sampling_test compares the bits), for x ≤ 0.
+template <int kBytes>
+[[gnu::always_inline]] inline void add_eight(const float* eight, const SumArgs& args,
+                                             typename Vectors<kBytes>::D* sum,
+                                             typename Vectors<kBytes>::D* weighted) {
+  using V = Vectors<kBytes>;
+  using D = typename V::D;
+  using U = typename V::U;
   constexpr double kLog2E = 0x1.71547652b82fep+0;
   constexpr double kLn2High = 0x1.62e42feep-1;
   constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
   constexpr double kMagic = 0x1.8p52;  // adding it rounds to an integer, held in the low bits
   constexpr double kLowest = -746.0;
-  const D8 magic = D8{} + kMagic;
-  D8 sum{}, weighted{};
-  for (size_t i = 0; i < args.n; i += 8) {
-    F8 logit = F8{} + kMinusInf;
-    if (args.n - i >= 8) {
-      std::memcpy(&logit, args.logits + i, sizeof logit);
-    } else {
-      std::memcpy(&logit, args.logits + i, (args.n - i) * sizeof(float));
-    }
-    D8 x = (__builtin_convertvector(logit, D8) - args.max) * args.inverse_temperature;
-    const I8 vanishes = x < kLowest;
-    x = vanishes ? D8{} + kLowest : x;
-    const D8 shifted = x * kLog2E + magic;
-    const D8 n = shifted - magic;
-    const D8 r = (x - n * kLn2High) - n * kLn2Low;
-    D8 p = D8{} + 1.0 / 6227020800.0;
+  const D magic = D{} + kMagic;
+  for (size_t part = 0; part < 8 / V::kDoubles; ++part) {
+    typename V::HalfF logit;
+    std::memcpy(&logit, eight + part * V::kDoubles, sizeof logit);
+    D x = (__builtin_convertvector(logit, D) - args.max) * args.inverse_temperature;
+    const typename V::L vanishes = x < kLowest;
+    x = vanishes ? D{} + kLowest : x;
+    const D shifted = x * kLog2E + magic;
+    const D n = shifted - magic;
+    const D r = (x - n * kLn2High) - n * kLn2Low;
+    D p = D{} + 1.0 / 6227020800.0;
     p = p * r + 1.0 / 479001600.0;
     p = p * r + 1.0 / 39916800.0;
     p = p * r + 1.0 / 3628800.0;
@@ -106,31 +132,49 @@ struct SumArgs {
     p = p * r + 1.0 / 24.0;
     p = p * r + 1.0 / 6.0;
     p = p * r + 0.5;
-    const D8 y = 1.0 + (r + r * r * p);
+    const D y = 1.0 + (r + r * r * p);
     // 2^n in two factors, as there; −2048 < n ≤ 0, so that the shift may be a logical one.
-    const U8 whole = reinterpret_cast<U8>(shifted) - reinterpret_cast<U8>(magic);
-    const U8 half = ((whole + 2048) >> 1) - 1024;
-    const U8 low = (half + 1023) << 52;
-    const U8 high = (whole - half + 1023) << 52;
-    D8 e = y * reinterpret_cast<D8>(low) * reinterpret_cast<D8>(high);
-    e = vanishes ? D8{} : e;
-    sum += e;
-    weighted += e * x;
+    const U whole = reinterpret_cast<U>(shifted) - reinterpret_cast<U>(magic);
+    const U half = ((whole + 2048) >> 1) - 1024;
+    const U low = (half + 1023) << 52;
+    const U high = (whole - half + 1023) << 52;
+    D e = y * reinterpret_cast<D>(low) * reinterpret_cast<D>(high);
+    e = vanishes ? D{} : e;
+    sum[part] += e;
+    weighted[part] += e * x;
   }
-  const auto add_lanes = [](const D8& v) {
-    return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+}
+
+template <int kBytes>
+[[gnu::always_inline]] inline void sum_body(const SumArgs& args) {
+  using V = Vectors<kBytes>;
+  constexpr size_t kParts = 8 / V::kDoubles;
+  typename V::D sum[kParts] = {}, weighted[kParts] = {};
+  size_t i = 0;
+  for (; args.n - i >= 8; i += 8) add_eight<kBytes>(args.logits + i, args, sum, weighted);
+  if (i < args.n) {
+    float rest[8];
+    for (float& x : rest) x = kMinusInf;
+    std::memcpy(rest, args.logits + i, (args.n - i) * sizeof(float));
+    add_eight<kBytes>(rest, args, sum, weighted);
+  }
+  const auto add_lanes = [](const typename V::D* v) {
+    double lane[8];
+    std::memcpy(lane, v, sizeof lane);
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) +
+           ((lane[4] + lane[5]) + (lane[6] + lane[7]));
   };
   args.out->sum = add_lanes(sum);
   args.out->weighted = add_lanes(weighted);
 }
 
-void scan_baseline(const ScanArgs& args) { scan_body(args); }
-void sum_baseline(const SumArgs& args) { sum_body(args); }
+void scan_baseline(const ScanArgs& args) { scan_body<16>(args); }
+void sum_baseline(const SumArgs& args) { sum_body<16>(args); }
 
 #if defined(__x86_64__)
-[[gnu::target("avx2")]] void scan_avx2(const ScanArgs& args) { scan_body(args); }
-[[gnu::target("avx2")]] void sum_avx2(const SumArgs& args) { sum_body(args); }
-[[gnu::target("avx512f,avx512dq")]] void sum_avx512(const SumArgs& args) { sum_body(args); }
+[[gnu::target("avx2")]] void scan_avx2(const ScanArgs& args) { scan_body<32>(args); }
+[[gnu::target("avx2")]] void sum_avx2(const SumArgs& args) { sum_body<32>(args); }
+[[gnu::target("avx512f,avx512dq")]] void sum_avx512(const SumArgs& args) { sum_body<64>(args); }
 #endif
 
 using ScanFn = void (*)(const ScanArgs&);
