@@ -15,9 +15,12 @@ namespace cutaway::text {
 class ChatTemplate {
  public:
   // Parses the template's source. Error kInvalidFile with minijinja's message and line.
-  static Result<std::shared_ptr<const ChatTemplate>> create(std::string source,
-                                                            std::string bos_token,
-                                                            std::string eos_token);
+  // `control_spellings`: those of the model's tokenizer (see below). They matter for a template
+  // whose logic looks into contents; without them, literals of the template that look like control
+  // tokens are taken for such.
+  static Result<std::shared_ptr<const ChatTemplate>> create(
+      std::string source, std::string bos_token, std::string eos_token,
+      std::vector<std::string> control_spellings = {});
   virtual ~ChatTemplate() = default;
 
   struct Input {
@@ -34,5 +37,8 @@ class ChatTemplate {
   virtual Result<std::vector<Segment>> render(const Input& input) const = 0;
   virtual const std::string& source() const = 0;
 };
+
+// The spellings of a tokenizer's control tokens, for ChatTemplate::create().
+std::vector<std::string> control_spellings(const Tokenizer& tokenizer);
 
 }  // namespace cutaway::text

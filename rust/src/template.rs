@@ -1,0 +1,164 @@
+//! Chat templates in the environment that transformers gives them.
+
+use std::collections::BTreeMap;
+use std::error::Error as StdError;
+use std::fmt;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Serde};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
+
+use crate::json;
+
+const NAME: &str = "chat_template";
+/// Bounds both the time of one rendering (about a second) and its memory (64 bytes a unit).
+const FUEL: u64 = 8_000_000;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Ok = 0,
+    Syntax = 1,
+    Raised = 2,
+    Failed = 3,
+    Limit = 4,
+    Internal = 5,
+}
+
+#[derive(Debug)]
+pub struct Failure {
+    pub kind: Kind,
+    pub message: String,
+}
+
+impl Failure {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Failure {
+            kind,
+            message: message.into(),
+        }
+    }
+}
+
+pub type StrftimeNow = Box<dyn Fn(&str) -> String + Send + Sync>;
+
+/// Marks an error that the template itself raised, on its way through the engine.
+#[derive(Debug)]
+struct Raised(String);
+impl fmt::Display for Raised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl StdError for Raised {}
+
+pub struct ChatTemplate {
+    env: Environment<'static>,
+}
+
+impl ChatTemplate {
+    pub fn new(source: &str) -> Result<Self, Failure> {
+        let mut env = Environment::new();
+        let syntax = SyntaxConfig::builder()
+            .trim_blocks(true)
+            .lstrip_blocks(true)
+            .build()
+            .map_err(|e| Failure::new(Kind::Internal, e.to_string()))?;
+        env.set_syntax(syntax);
+        env.set_auto_escape_callback(|_| AutoEscape::None);
+        env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        env.set_fuel(Some(FUEL));
+        env.add_filter("tojson", tojson);
+        env.add_function("raise_exception", raise_exception);
+        env.add_template_owned(NAME, open_generation_blocks(source))
+            .map_err(|e| Failure::new(Kind::Syntax, describe(&e)))?;
+        Ok(ChatTemplate { env })
+    }
+
+    pub fn render(&self, context: &str, now: StrftimeNow) -> Result<String, Failure> {
+        let context: serde_json::Map<String, serde_json::Value> = serde_json::from_str(context)
+            .map_err(|e| Failure::new(Kind::Internal, format!("context: {e}")))?;
+        let mut variables: BTreeMap<String, Value> = context
+            .into_iter()
+            .map(|(k, v)| (k, Value::from(Serde(&v))))
+            .collect();
+        let strftime_now = Value::from_function(move |format: &str| now(format));
+        variables.insert("strftime_now".into(), strftime_now);
+        let template = self.env.get_template(NAME).map_err(|e| failure(&e))?;
+        template
+            .render(Value::from(variables))
+            .map_err(|e| failure(&e))
+    }
+}
+
+fn raise_exception(message: &str) -> Result<Value, Error> {
+    Err(Error::new(ErrorKind::InvalidOperation, "raise_exception")
+        .with_source(Raised(message.into())))
+}
+
+/// `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, as transformers
+/// defines it.
+fn tojson(value: &Value, args: Kwargs) -> Result<Value, Error> {
+    let options = json::Options {
+        ensure_ascii: args.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
+        indent: json::Indent::from_value(args.get::<Option<Value>>("indent")?)?,
+        separators: args.get::<Option<Vec<String>>>("separators")?,
+        sort_keys: args.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+    };
+    args.assert_all_used()?;
+    json::dumps(value, &options).map(Value::from)
+}
+
+/// `{% generation %}…{% endgeneration %}` marks what a model wrote, for training masks; here its
+/// content is just rendered. An `if true` keeps the tags' white-space control.
+fn open_generation_blocks(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let Some(length) = rest[start..].find("%}") else {
+            break;
+        };
+        let inner = &rest[start + 2..start + length];
+        let word = inner.trim_matches(|c: char| c.is_whitespace() || c == '-' || c == '+');
+        out.push_str(&rest[..start + 2]);
+        match word {
+            "generation" => out.push_str(&inner.replacen("generation", "if true", 1)),
+            "endgeneration" => out.push_str(&inner.replacen("endgeneration", "endif", 1)),
+            _ => {
+                rest = &rest[start + 2..];
+                continue;
+            }
+        }
+        rest = &rest[start + length..];
+    }
+    out.push_str(rest);
+    out
+}
+
+fn failure(error: &Error) -> Failure {
+    let mut source: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(e) = source {
+        if let Some(raised) = e.downcast_ref::<Raised>() {
+            return Failure::new(Kind::Raised, raised.0.clone());
+        }
+        if e.downcast_ref::<Error>()
+            .is_some_and(|e| e.kind() == ErrorKind::OutOfFuel)
+        {
+            return Failure::new(Kind::Limit, describe(error));
+        }
+        source = e.source();
+    }
+    Failure::new(Kind::Failed, describe(error))
+}
+
+/// The engine's message with its line, and the messages of what caused it.
+fn describe(error: &Error) -> String {
+    let mut out = error.to_string();
+    let mut source = error.source();
+    while let Some(e) = source {
+        out.push_str(": ");
+        out.push_str(&e.to_string());
+        source = e.source();
+    }
+    out
+}
