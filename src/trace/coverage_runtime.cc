@@ -128,8 +128,6 @@ extern "C" {
 void __cyg_profile_func_enter(void* function, void* site);
 void __cyg_profile_func_exit(void* function, void* site);
 
-void __cyg_profile_func_enter(void* function, void*) {
-  cutaway::trace::coverage::enter(function);
-}
+void __cyg_profile_func_enter(void* function, void*) { cutaway::trace::coverage::enter(function); }
 void __cyg_profile_func_exit(void* function, void*) { cutaway::trace::coverage::leave(function); }
 }
