@@ -20,7 +20,7 @@ struct TokenAlternative {
 struct GeneratedToken {
   int32_t id = 0;
   std::string piece;
-  std::string bytes;   // as the vocabulary has them; may be half a character
+  std::string bytes;  // as the vocabulary has them; may be half a character
   double logprob = 0;
   std::vector<TokenAlternative> top;
   Json ledger = nullptr;
@@ -31,16 +31,16 @@ struct Usage {
 };
 
 struct Timings {
-  double load_ms = 0;      // of the model; the same for every generation of a process
-  double ttft_ms = 0;      // from the call to the first token
+  double load_ms = 0;  // of the model; the same for every generation of a process
+  double ttft_ms = 0;  // from the call to the first token
   double prefill_tps = 0, decode_tps = 0, total_ms = 0;
   double peak_rss_mb = 0;  // of the process so far
 };
 
 struct Generation {
-  std::string run;    // ULID
-  std::string model;  // its name
-  std::string text;   // valid UTF-8 unless the model wrote other bytes; see `piece`
+  std::string run;            // ULID
+  std::string model;          // its name
+  std::string text;           // valid UTF-8 unless the model wrote other bytes; see `piece`
   std::string finish_reason;  // "stop" | "length" | "cancelled"
   std::string stop;           // the stop string or end token's spelling that ended it, if any
   std::vector<GeneratedToken> tokens;
@@ -48,8 +48,8 @@ struct Generation {
   Usage usage;
   Timings timings;
   uint64_t seed = 0;
-  Json sampling;              // what took effect
-  std::string logits_hash;    // XXH3-128, see docs/architecture.md
+  Json sampling;            // what took effect
+  std::string logits_hash;  // XXH3-128, see docs/architecture.md
   std::vector<std::string> warnings;
 };
 

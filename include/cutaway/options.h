@@ -28,9 +28,9 @@ struct EngineOptions {
 
 // Progress of a long operation. Return false to cancel it (it then ends with kCancelled).
 struct Progress {
-  std::string what;   // "download", "read", "repack", …
-  uint64_t done = 0;  // bytes
-  uint64_t total = 0; // 0: not known
+  std::string what;    // "download", "read", "repack", …
+  uint64_t done = 0;   // bytes
+  uint64_t total = 0;  // 0: not known
 };
 using ProgressFn = std::function<bool(const Progress&)>;
 
@@ -44,24 +44,27 @@ struct SamplingOptions {
 
 // How a sequence is held and computed; fixed for a session.
 struct SessionOptions {
-  int64_t context = 0;                   // tokens; 0: what the model was trained for
-  std::optional<CacheType> cache_type;   // f16; f32 under precise
-  bool precise = false;                  // unquantised activations × dequantised weights
-  int64_t prefill_chunk = 512;           // tokens per forward of a prompt, ≥ 1
+  int64_t context = 0;                  // tokens; 0: what the model was trained for
+  std::optional<CacheType> cache_type;  // f16; f32 under precise
+  bool precise = false;                 // unquantised activations × dequantised weights
+  int64_t prefill_chunk = 512;          // tokens per forward of a prompt, ≥ 1
 };
 
 struct GenerateRequest {
   // Exactly one of these three:
-  Json messages = nullptr;                       // a conversation, through the chat template
-  std::optional<std::string> prompt;             // raw text
-  std::optional<std::vector<int32_t>> tokens;    // ids, taken as they are
+  Json messages = nullptr;                     // a conversation, through the chat template
+  std::optional<std::string> prompt;           // raw text
+  std::optional<std::vector<int32_t>> tokens;  // ids, taken as they are
 
   bool parse_special = false;  // of a raw prompt: control tokens spelled in it are those tokens
   int64_t max_tokens = -1;     // −1: what is left of the context; ≥ 0
   SamplingOptions sampling;
   std::vector<std::string> stop;
-  int32_t top_logprobs = 0;    // 0 … 20 alternatives per token, of the model's own distribution
-  bool ledger = false;         // fill GeneratedToken::ledger
+  int32_t top_logprobs = 0;  // 0 … 20 alternatives per token, of the model's own distribution
+  bool logprobs = true;      // fill GeneratedToken::logprob (a pass over the vocabulary per token)
+  bool ledger = false;       // fill GeneratedToken::ledger
+  // Asked between chunks of the prompt and between tokens; true ends the generation ("cancelled").
+  std::function<bool()> cancelled;
 };
 
 }  // namespace cutaway

@@ -12,8 +12,8 @@ std::string clock_text(int64_t wall_us) {
   std::tm parts{};
   ::localtime_r(&seconds, &parts);
   char text[16];
-  std::snprintf(text, sizeof text, "%02d:%02d:%02d.%03d", parts.tm_hour, parts.tm_min,
-                parts.tm_sec, static_cast<int>(wall_us / 1000 % 1000));
+  std::snprintf(text, sizeof text, "%02d:%02d:%02d.%03d", parts.tm_hour, parts.tm_min, parts.tm_sec,
+                static_cast<int>(wall_us / 1000 % 1000));
   return text;
 }
 

@@ -18,7 +18,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
     return Error{code == ENOENT || code == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kIo,
                  "cannot open " + path + ": " + std::strerror(code), "path"};
   }
-  struct stat info {};
+  struct stat info{};
   MappedFile file;
   file.path_ = path;
   Status status;

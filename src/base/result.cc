@@ -7,14 +7,22 @@ namespace cutaway {
 
 const char* error_code_name(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return "invalid_argument";
-    case ErrorCode::kInvalidFile: return "invalid_file";
-    case ErrorCode::kUnsupported: return "unsupported";
-    case ErrorCode::kNotFound: return "not_found";
-    case ErrorCode::kIo: return "io";
-    case ErrorCode::kTooLarge: return "too_large";
-    case ErrorCode::kCancelled: return "cancelled";
-    case ErrorCode::kNetwork: return "network";
+    case ErrorCode::kInvalidArgument:
+      return "invalid_argument";
+    case ErrorCode::kInvalidFile:
+      return "invalid_file";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kNotFound:
+      return "not_found";
+    case ErrorCode::kIo:
+      return "io";
+    case ErrorCode::kTooLarge:
+      return "too_large";
+    case ErrorCode::kCancelled:
+      return "cancelled";
+    case ErrorCode::kNetwork:
+      return "network";
   }
   return "unknown";
 }

@@ -4,8 +4,8 @@ namespace cutaway {
 namespace {
 
 struct Lead {
-  int length;        // 0: begins no character
-  uint8_t low, high; // allowed range of the second byte (Unicode 15, table 3-7)
+  int length;         // 0: begins no character
+  uint8_t low, high;  // allowed range of the second byte (Unicode 15, table 3-7)
 };
 
 Lead classify(uint8_t byte) noexcept {

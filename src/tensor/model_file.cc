@@ -7,10 +7,14 @@ namespace cutaway {
 namespace {
 
 const char* kind_name(const MetaValue& value) {
-  static constexpr const char* kNames[] = {"a boolean",        "an integer",
-                                           "an integer",       "a number",
-                                           "a string",         "an array of integers",
-                                           "an array of numbers", "an array of strings",
+  static constexpr const char* kNames[] = {"a boolean",
+                                           "an integer",
+                                           "an integer",
+                                           "a number",
+                                           "a string",
+                                           "an array of integers",
+                                           "an array of numbers",
+                                           "an array of strings",
                                            "an array of booleans"};
   return kNames[value.index()];
 }
@@ -74,13 +78,17 @@ Result<double> Metadata::number(std::string_view key) const {
   const MetaValue* value = find(key);
   if (value == nullptr) return absent(key);
   double number = 0;
-  if (const auto* d = std::get_if<double>(value)) number = *d;
-  else if (const auto* i = std::get_if<int64_t>(value)) number = static_cast<double>(*i);
-  else if (const auto* u = std::get_if<uint64_t>(value)) number = static_cast<double>(*u);
-  else return wrong_kind(key, *value, "a number");
+  if (const auto* d = std::get_if<double>(value))
+    number = *d;
+  else if (const auto* i = std::get_if<int64_t>(value))
+    number = static_cast<double>(*i);
+  else if (const auto* u = std::get_if<uint64_t>(value))
+    number = static_cast<double>(*u);
+  else
+    return wrong_kind(key, *value, "a number");
   if (!std::isfinite(number)) {
-    return Error{ErrorCode::kInvalidFile,
-                 "metadata " + std::string(key) + " is not finite", std::string(key)};
+    return Error{ErrorCode::kInvalidFile, "metadata " + std::string(key) + " is not finite",
+                 std::string(key)};
   }
   return number;
 }

@@ -19,9 +19,8 @@
 namespace cutaway {
 
 // One metadata value. Integers of every width are widened; strings are the file's bytes.
-using MetaValue =
-    std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<int64_t>,
-                 std::vector<double>, std::vector<std::string>, std::vector<bool>>;
+using MetaValue = std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<int64_t>,
+                               std::vector<double>, std::vector<std::string>, std::vector<bool>>;
 
 // Reads a typed value or says what is wrong with it: every error names the key and the value found.
 class Metadata {

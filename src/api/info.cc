@@ -1,0 +1,82 @@
+#include "api/impl.h"
+
+namespace cutaway::api {
+namespace {
+
+// Arrays keep their first elements and say how many there are: a vocabulary is not information that
+// anyone reads whole.
+constexpr size_t kArrayShown = 8;
+
+template <typename T>
+Json clipped(const std::vector<T>& values) {
+  if (values.size() <= kArrayShown) return Json(values);
+  return Json{{"count", values.size()},
+              {"first", std::vector<T>(values.begin(), values.begin() + kArrayShown)}};
+}
+
+Json value_json(const MetaValue& value) {
+  return std::visit(
+      [](const auto& v) -> Json {
+        using T = std::decay_t<decltype(v)>;
+        if constexpr (std::is_arithmetic_v<T> || std::is_same_v<T, std::string>) {
+          return v;
+        } else {
+          return clipped(v);
+        }
+      },
+      value);
+}
+
+}  // namespace
+
+Json ModelImpl::info(bool tensors) const {
+  const ModelFile& file = model_->file();
+  const arch::ModelShape& m = model_->shape();
+  const text::Tokenizer& tokenizer = *model_->tokenizer();
+  Json metadata = Json::object();
+  for (const auto& [key, value] : file.metadata.entries()) metadata[key] = value_json(value);
+  std::map<std::string, int64_t> types;
+  for (const StoredTensor& tensor : file.tensors) ++types[dtype_name(tensor.dtype)];
+  Json out = {{"name", name_},
+              {"path", file.path},
+              {"format", file.format},
+              {"bytes", file.total_bytes()},
+              {"architecture", model_->architecture()},
+              {"parameters", model_->parameters()},
+              {"packed_bytes", model_->packed_bytes()},
+              {"context_length", m.context_length},
+              {"layers", m.n_layers},
+              {"d_model", m.d_model},
+              {"heads", m.n_heads},
+              {"kv_heads", m.n_kv_heads},
+              {"d_head", m.d_head},
+              {"d_mlp", m.d_mlp},
+              {"vocab", m.vocab},
+              {"tokenizer",
+               {{"model", tokenizer.model_name()},
+                {"pre", tokenizer.pre_tokenizer_name()},
+                {"tokens", tokenizer.vocab_size()},
+                {"end_ids", tokenizer.end_ids()}}},
+              {"chat_template", has_chat_template()},
+              {"kv_bytes_per_token",
+               kv_geometry(*model_, kernels::KvType::kF16).page_bytes() / kernels::kTilePositions},
+              {"tensor_types", types},
+              {"tensor_count", file.tensors.size()},
+              {"load_ms", load_ms_},
+              {"metadata", std::move(metadata)}};
+  if (tensors) {
+    Json list = Json::array();
+    for (const StoredTensor& tensor : file.tensors) {
+      std::vector<int64_t> shape;
+      for (int i = 0; i < tensor.shape.rank(); ++i) shape.push_back(tensor.shape[i]);
+      list.push_back({{"name", tensor.name},
+                      {"dtype", dtype_name(tensor.dtype)},
+                      {"shape", shape},
+                      {"bytes", tensor.bytes.size()}});
+    }
+    out["tensors"] = std::move(list);
+  }
+  return out;
+}
+
+}  // namespace cutaway::api

@@ -1,0 +1,151 @@
+#include "cutaway/options.h"
+
+#include <sys/resource.h>
+
+#include <cmath>
+#include <limits>
+
+#include "api/impl.h"
+
+namespace cutaway {
+
+Result<TraceLevel> parse_trace_level(const std::string& text) {
+  CUTAWAY_ASSIGN(const trace::Level level, trace::parse_level(text));
+  return static_cast<TraceLevel>(level);
+}
+
+Result<CacheType> parse_cache_type(const std::string& text) {
+  if (text == "f32") return CacheType::kF32;
+  if (text == "f16") return CacheType::kF16;
+  return Error{text == "q8" || text == "q4" ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument,
+               "cache type is \"" + text + "\"; this version has f32 and f16", "cache-type"};
+}
+
+namespace api {
+
+static_assert(static_cast<int>(TraceLevel::kTensors) == static_cast<int>(trace::Level::kTensors));
+trace::Level to_trace_level(TraceLevel level) { return static_cast<trace::Level>(level); }
+
+kv::Geometry kv_geometry(const model::LoadedModel& model, kernels::KvType type) {
+  const arch::ModelShape& m = model.shape();
+  return {m.n_layers, m.n_kv_heads, m.d_head, m.d_head, type};
+}
+
+Result<ResolvedSession> resolve_session(const SessionOptions& options,
+                                        const model::LoadedModel& model) {
+  ResolvedSession out;
+  const int64_t trained = model.shape().context_length;
+  if (options.context < 0) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "context is " + std::to_string(options.context) +
+                     ", must be 1 or more tokens (0: the " + std::to_string(trained) +
+                     " that the model was trained for)",
+                 "context"};
+  }
+  if (options.context > trained) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "context is " + std::to_string(options.context) + ", more than the " +
+                     std::to_string(trained) + " tokens that the model was trained for",
+                 "context"};
+  }
+  if (options.prefill_chunk < 1 || options.prefill_chunk > (int64_t{1} << 20)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "prefill chunk is " + std::to_string(options.prefill_chunk) +
+                     ", must be 1 to 1048576 tokens",
+                 "prefill-chunk"};
+  }
+  out.context = options.context == 0 ? trained : options.context;
+  out.prefill_chunk = options.prefill_chunk;
+  out.precise = options.precise;
+  const CacheType type =
+      options.cache_type.value_or(options.precise ? CacheType::kF32 : CacheType::kF16);
+  out.cache_type = type == CacheType::kF32 ? kernels::KvType::kF32 : kernels::KvType::kF16;
+  return out;
+}
+
+namespace {
+
+// A number that the parameters hold as float or int32: what does not fit is an error, not a clamp.
+Status set_float(const char* name, const std::optional<double>& asked,
+                 const std::optional<double>& recommended, float& out) {
+  const std::optional<double> value = asked ? asked : recommended;
+  if (!value) return {};
+  if (!std::isfinite(*value) || std::fabs(*value) > std::numeric_limits<float>::max()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 std::string(name) + " is " + std::to_string(*value) + ", must be a finite number",
+                 name};
+  }
+  out = static_cast<float>(*value);
+  return {};
+}
+
+}  // namespace
+
+Result<sampling::SamplingParams> resolve_sampling(const SamplingOptions& options,
+                                                  const model::LoadedModel& model) {
+  const model::SamplingDefaults& file = model.sampling_defaults();
+  sampling::SamplingParams out;
+  CUTAWAY_TRY(set_float("temperature", options.temperature, file.temperature, out.temperature));
+  CUTAWAY_TRY(set_float("top_p", options.top_p, file.top_p, out.top_p));
+  CUTAWAY_TRY(set_float("min_p", options.min_p, file.min_p, out.min_p));
+  CUTAWAY_TRY(set_float("typical_p", options.typical_p, file.typical_p, out.typical_p));
+  CUTAWAY_TRY(
+      set_float("repeat_penalty", options.repeat_penalty, file.repeat_penalty, out.repeat_penalty));
+  CUTAWAY_TRY(set_float("presence_penalty", options.presence_penalty, {}, out.presence_penalty));
+  CUTAWAY_TRY(set_float("frequency_penalty", options.frequency_penalty, {}, out.frequency_penalty));
+  const int64_t top_k = options.top_k.value_or(file.top_k.value_or(0));
+  if (top_k < 0 || top_k > INT32_MAX) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "top_k is " + std::to_string(top_k) + ", must be 0 (off) or more", "top_k"};
+  }
+  out.top_k = static_cast<int32_t>(top_k);
+  const int32_t vocab = model.tokenizer()->vocab_size();
+  for (const auto& [id, bias] : options.logit_bias) {
+    if (id < 0 || id >= vocab) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "logit_bias names token id " + std::to_string(id) +
+                       ", outside the vocabulary (0 to " + std::to_string(vocab - 1) + ")",
+                   "logit_bias"};
+    }
+    CUTAWAY_TRY(set_float("logit_bias", bias, {}, out.logit_bias[static_cast<int32_t>(id)]));
+  }
+  out.seed = options.seed.value_or(0);
+  if (!options.seed) out.seed = sampling::random_seed();
+  CUTAWAY_TRY(out.validate(vocab));
+  return out;
+}
+
+Json to_json(const sampling::SamplingParams& params) {
+  Json bias = Json::object();
+  for (const auto& [id, value] : params.logit_bias) bias[std::to_string(id)] = value;
+  return {{"temperature", params.temperature},
+          {"top_k", params.top_k},
+          {"typical_p", params.typical_p},
+          {"top_p", params.top_p},
+          {"min_p", params.min_p},
+          {"repeat_penalty", params.repeat_penalty},
+          {"presence_penalty", params.presence_penalty},
+          {"frequency_penalty", params.frequency_penalty},
+          {"logit_bias", bias},
+          {"seed", params.seed}};
+}
+
+std::string hex(std::string_view bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  for (const char c : bytes) {
+    const auto byte = static_cast<uint8_t>(c);
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+  }
+  return out;
+}
+
+double peak_rss_mb() {
+  struct rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+}  // namespace api
+}  // namespace cutaway

@@ -1,0 +1,77 @@
+// What an architecture is: a config read from neutral metadata, a table of its tensors, a forward
+// pass. One file each; registry.cc lists them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "ops/blocks.h"
+#include "tensor/model_file.h"
+
+namespace cutaway::arch {
+
+// Dimensions that the rest of the engine needs.
+struct ModelShape {
+  int64_t n_layers = 0, d_model = 0, n_heads = 0, n_kv_heads = 0, d_head = 0, d_mlp = 0;
+  int64_t vocab = 0;           // rows of the head; ids of the tokenizer may be fewer
+  int64_t context_length = 0;  // positions that the model was trained for
+};
+
+// What converters change between formats; undone while the weight is packed.
+enum class Transform : uint8_t {
+  kNone,
+  // GGUF's llama files hold q and k rows of a head pair by pair (row 2j + s holds what Hugging Face
+  // has at row s·d/2 + j); `heads` says how many heads there are.
+  kRopePairs,
+};
+
+// One row of an architecture's tensor table. Names may hold {l}, the layer.
+struct TensorRow {
+  std::string_view gguf;
+  std::string_view hugging_face;
+  Transform transform = Transform::kNone;  // of the GGUF form
+  bool optional = false;
+};
+
+// Gives an architecture its weights: checks name, shape and type, and packs. Every tensor of the
+// file must be asked for by someone, else the file is refused (nothing is silently dropped).
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  // Absent optional tensors give an absent Matrix or Vector. Errors: kNotFound and kInvalidFile
+  // name the tensor, the shape found and the one expected. `heads` serves Transform::kRopePairs.
+  virtual Result<ops::Matrix> matrix(const TensorRow& row, int64_t layer, int64_t rows,
+                                     int64_t cols, int64_t heads) = 0;
+  virtual Result<ops::Vector> vector(const TensorRow& row, int64_t layer, int64_t n,
+                                     int64_t heads) = 0;
+  // Rows of a rank-2 tensor that must be there: how a vocabulary's size is found.
+  virtual Result<int64_t> rows_of(const TensorRow& row) = 0;
+};
+
+class Transformer {
+ public:
+  virtual ~Transformer() = default;
+  virtual const ModelShape& shape() const = 0;
+  // One pass over pass.batch: keys and values are written, logits {batch.logit_rows, vocab}
+  // returned (in scratch memory).
+  virtual ops::Rows forward(ops::Pass& pass) const = 0;
+};
+
+struct Architecture {
+  const char* name;  // general.architecture
+  // Errors name the metadata key or tensor.
+  Result<std::unique_ptr<Transformer>> (*load)(const Metadata& metadata, WeightSource& weights);
+  // Metadata of tiny models that between them use every option; for tests.
+  std::vector<Metadata> (*tiny_configs)();
+};
+
+std::span<const Architecture> architectures();
+// Error kUnsupported names the value and the architectures that exist.
+Result<const Architecture*> find_architecture(std::string_view name);
+
+}  // namespace cutaway::arch

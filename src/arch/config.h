@@ -1,0 +1,77 @@
+// Reads an architecture's configuration from neutral metadata, whichever format it came from.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "arch/architecture.h"
+#include "base/result.h"
+#include "ops/blocks.h"
+#include "tensor/model_file.h"
+
+namespace cutaway::arch {
+
+// GGUF keys are under "{architecture}."; Hugging Face keys stand as they are in config.json. A row
+// of a config table gives both names.
+class ConfigReader {
+ public:
+  explicit ConfigReader(const Metadata& metadata);
+
+  bool has(std::string_view gguf, std::string_view hugging_face) const;
+  Result<int64_t> integer(std::string_view gguf, std::string_view hugging_face, int64_t min,
+                          int64_t max) const;
+  Result<int64_t> integer_or(std::string_view gguf, std::string_view hugging_face, int64_t fallback,
+                             int64_t min, int64_t max) const;
+  // Finite and > 0.
+  Result<double> positive(std::string_view gguf, std::string_view hugging_face) const;
+  Result<double> positive_or(std::string_view gguf, std::string_view hugging_face,
+                             double fallback) const;
+
+  // The rotary settings; an unknown scaling type is an error, never a default. `d_head`: the
+  // rotated size when the file names none.
+  Result<ops::RopeConfig> rope(int64_t d_head) const;
+
+  // The key as the file spells it.
+  std::string key(std::string_view gguf, std::string_view hugging_face) const;
+  const Metadata& metadata() const { return metadata_; }
+
+ private:
+  const Metadata& metadata_;
+  bool gguf_;
+  std::string prefix_;
+};
+
+// What pre-norm decoders have in common; every value is checked against the others.
+struct DecoderConfig {
+  ModelShape shape;  // vocab is not set yet
+  float eps = 0;     // of the RMS norms
+};
+Result<DecoderConfig> read_decoder_config(const ConfigReader& config);
+
+// Attention over `shape` with scores scaled by 1/√d_head.
+ops::AttentionShape attention_shape(const ModelShape& shape);
+
+// What a layer's blocks took from the scratch memory is given back at the end of the layer, and its
+// trace records carry the layer.
+class LayerScope {
+ public:
+  LayerScope(ops::Pass& pass, int layer);
+  ~LayerScope();
+  LayerScope(const LayerScope&) = delete;
+  LayerScope& operator=(const LayerScope&) = delete;
+
+ private:
+  ops::Pass& pass_;
+  ops::Scratch::Mark mark_;
+  int32_t outer_layer_;
+};
+
+// Metadata of a tiny model, for tests.
+struct TinyConfig {
+  int64_t n_layers = 2, n_heads = 4, n_kv_heads = 2, d_head = 16, d_model = 64, d_mlp = 96;
+  int64_t context = 256;
+  const char* rope_scaling = "none";
+};
+Metadata tiny_decoder_metadata(const std::string& architecture, const TinyConfig& tiny);
+
+}  // namespace cutaway::arch

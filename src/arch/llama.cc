@@ -1,0 +1,117 @@
+// Llama (Touvron et al. 2023, arXiv:2302.13971; Llama 3: arXiv:2407.21783) and its kin: SmolLM2,
+// Mistral without a window, TinyLlama.
+
+#include "arch/config.h"
+#include "arch/decoder_weights.h"
+#include "trace/trace.h"
+
+namespace cutaway::arch {
+namespace {
+
+constexpr DecoderRows kRows{
+    .embedding = {"token_embd.weight", "model.embed_tokens.weight"},
+    .final_norm = {"output_norm.weight", "model.norm.weight"},
+    .head = {"output.weight", "lm_head.weight", Transform::kNone, true},
+    .rope_divisors = {"rope_freqs.weight", "", Transform::kNone, true},
+    .attention_norm = {"blk.{l}.attn_norm.weight", "model.layers.{l}.input_layernorm.weight"},
+    .q = {{"blk.{l}.attn_q.weight", "model.layers.{l}.self_attn.q_proj.weight",
+           Transform::kRopePairs},
+          {"blk.{l}.attn_q.bias", "model.layers.{l}.self_attn.q_proj.bias", Transform::kRopePairs,
+           true}},
+    .k = {{"blk.{l}.attn_k.weight", "model.layers.{l}.self_attn.k_proj.weight",
+           Transform::kRopePairs},
+          {"blk.{l}.attn_k.bias", "model.layers.{l}.self_attn.k_proj.bias", Transform::kRopePairs,
+           true}},
+    .v = {{"blk.{l}.attn_v.weight", "model.layers.{l}.self_attn.v_proj.weight"},
+          {"blk.{l}.attn_v.bias", "model.layers.{l}.self_attn.v_proj.bias", Transform::kNone,
+           true}},
+    .o = {{"blk.{l}.attn_output.weight", "model.layers.{l}.self_attn.o_proj.weight"},
+          {"blk.{l}.attn_output.bias", "model.layers.{l}.self_attn.o_proj.bias", Transform::kNone,
+           true}},
+    .mlp_norm = {"blk.{l}.ffn_norm.weight", "model.layers.{l}.post_attention_layernorm.weight"},
+    .gate = {{"blk.{l}.ffn_gate.weight", "model.layers.{l}.mlp.gate_proj.weight"},
+             {"blk.{l}.ffn_gate.bias", "model.layers.{l}.mlp.gate_proj.bias", Transform::kNone,
+              true}},
+    .up = {{"blk.{l}.ffn_up.weight", "model.layers.{l}.mlp.up_proj.weight"},
+           {"blk.{l}.ffn_up.bias", "model.layers.{l}.mlp.up_proj.bias", Transform::kNone, true}},
+    .down = {{"blk.{l}.ffn_down.weight", "model.layers.{l}.mlp.down_proj.weight"},
+             {"blk.{l}.ffn_down.bias", "model.layers.{l}.mlp.down_proj.bias", Transform::kNone,
+              true}},
+};
+
+class Llama final : public Transformer {
+ public:
+  static Result<std::unique_ptr<Transformer>> load(const Metadata& metadata, WeightSource& source) {
+    CUTAWAY_SPAN(span, "arch::Llama::load");
+    auto model = std::make_unique<Llama>();
+    const ConfigReader config(metadata);
+    CUTAWAY_ASSIGN(DecoderConfig read, read_decoder_config(config));
+    CUTAWAY_ASSIGN(ops::RopeConfig rope, config.rope(read.shape.d_head));
+    if (rope.n_rot != read.shape.d_head) {
+      const std::string key = config.key("rope.dimension_count", "rotary_dim");
+      return Error{
+          ErrorCode::kUnsupported,
+          "metadata " + key + " is " + std::to_string(rope.n_rot) +
+              ", this architecture rotates the whole head: " + std::to_string(read.shape.d_head),
+          key};
+    }
+    model->shape_ = read.shape;
+    model->eps_ = read.eps;
+    CUTAWAY_ASSIGN(model->weights_, load_decoder(kRows, source, model->shape_, rope.n_rot));
+    rope.divisors = model->weights_.rope_divisors;
+    model->rope_ = ops::Rope(rope);
+    model->attention_ = attention_shape(model->shape_);
+    CUTAWAY_OUT(span, "layers", model->shape_.n_layers, "vocab", model->shape_.vocab);
+    return std::unique_ptr<Transformer>(std::move(model));
+  }
+
+  const ModelShape& shape() const override { return shape_; }
+
+  ops::Rows forward(ops::Pass& pass) const override {
+    CUTAWAY_SPAN(span, "arch::Llama::forward", "rows", pass.rows());
+    const ops::Rows x = ops::embed(pass, weights_.embedding);
+    const ops::Rope::Angles angles = rope_.angles(pass);
+    for (int layer = 0; layer < static_cast<int>(shape_.n_layers); ++layer) {
+      const LayerScope scope(pass, layer);
+      const DecoderLayer& w = weights_.layers[static_cast<size_t>(layer)];
+
+      ops::Rows normalized = ops::rms_norm(pass, ops::kNorm1, layer, x, w.attention_norm, eps_);
+      const ops::Rows attended =
+          ops::self_attention(pass, layer, attention_, w.attention, rope_, angles, normalized);
+      ops::add_residual(pass, trace::Site::kResidMid, layer, x, attended);
+
+      normalized = ops::rms_norm(pass, ops::kNorm2, layer, x, w.mlp_norm, eps_);
+      const ops::Rows transformed = ops::gated_mlp(pass, layer, w.mlp, normalized);
+      ops::add_residual(pass, trace::Site::kResidPost, layer, x, transformed);
+    }
+    const ops::Rows logits = ops::unembed(pass, x, weights_.final_norm, eps_, weights_.head);
+    CUTAWAY_OUT(span, "logits", logits.view());
+    return logits;
+  }
+
+ private:
+  ModelShape shape_;
+  float eps_ = 0;
+  DecoderWeights weights_;
+  ops::Rope rope_;
+  ops::AttentionShape attention_;
+};
+
+std::vector<Metadata> tiny_configs() {
+  std::vector<Metadata> configs;
+  const auto add = [&](TinyConfig tiny) {
+    configs.push_back(tiny_decoder_metadata("llama", tiny));
+  };
+  add({});
+  add({.n_heads = 9, .n_kv_heads = 3, .d_head = 24, .d_model = 96});
+  add({.n_heads = 4, .n_kv_heads = 1, .d_head = 40, .rope_scaling = "linear"});
+  add({.n_heads = 2, .n_kv_heads = 2, .d_head = 16, .rope_scaling = "yarn"});
+  return configs;
+}
+
+}  // namespace
+
+extern const Architecture kLlama;
+const Architecture kLlama{"llama", &Llama::load, &tiny_configs};
+
+}  // namespace cutaway::arch

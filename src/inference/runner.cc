@@ -1,0 +1,57 @@
+#include "inference/runner.h"
+
+#include "trace/trace.h"
+
+namespace cutaway::inference {
+
+void SequenceState::truncate(int64_t n) {
+  CUTAWAY_SPAN(span, "inference::SequenceState::truncate", "from", length(), "to", n);
+  if (n < length()) tokens.resize(static_cast<size_t>(n));
+  kv.truncate(n);
+}
+
+Runner::Runner(const model::LoadedModel& model, const kernels::KernelTable& table, ThreadPool& pool,
+               bool precise)
+    : model_(model), table_(table), pool_(pool), precise_(precise) {}
+
+Result<ops::Rows> Runner::step(std::span<const StepInput> inputs) {
+  CUTAWAY_SPAN(span, "inference::Runner::step", "sequences", inputs.size(), "tokens",
+               inputs.empty() ? std::span<const int32_t>() : inputs[0].tokens);
+  const int64_t vocab = model_.shape().vocab;
+  batch_.tokens.clear();
+  batch_.slices.clear();
+  batch_.logit_rows.clear();
+  for (const StepInput& input : inputs) {
+    const auto n = static_cast<int64_t>(input.tokens.size());
+    for (const int32_t token : input.tokens) {
+      if (token < 0 || token >= vocab) {
+        return Error{ErrorCode::kInvalidArgument,
+                     "token id " + std::to_string(token) + " is outside the vocabulary (0 to " +
+                         std::to_string(vocab - 1) + ")",
+                     "tokens"};
+      }
+    }
+    SequenceState& sequence = *input.sequence;
+    CUTAWAY_TRY(sequence.kv.reserve(sequence.length() + n));
+    const auto first_row = static_cast<int64_t>(batch_.tokens.size());
+    batch_.slices.push_back(
+        {&sequence.kv, sequence.length(), first_row, n, sequence.run, sequence.seq});
+    batch_.tokens.insert(batch_.tokens.end(), input.tokens.begin(), input.tokens.end());
+    if (input.logits == WantLogits::kLast) batch_.logit_rows.push_back(first_row + n - 1);
+    for (int64_t i = 0; input.logits == WantLogits::kAll && i < n; ++i) {
+      batch_.logit_rows.push_back(first_row + i);
+    }
+  }
+  scratch_.rewind({});
+  ops::Pass pass{table_, pool_, scratch_, batch_, precise_, probes_};
+  const ops::Rows logits = model_.transformer().forward(pass);
+  for (const StepInput& input : inputs) {
+    SequenceState& sequence = *input.sequence;
+    sequence.tokens.insert(sequence.tokens.end(), input.tokens.begin(), input.tokens.end());
+    sequence.kv.set_length(sequence.length());
+  }
+  CUTAWAY_OUT(span, "logits", logits.view());
+  return logits;
+}
+
+}  // namespace cutaway::inference

@@ -1,0 +1,67 @@
+// The KV cache in pages: a page holds the keys and values of kTilePositions consecutive positions,
+// for every layer and KV head. Pages are made when a sequence grows into them, never all at the
+// start.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "kernels/table.h"
+
+namespace cutaway::kv {
+
+struct Geometry {
+  int64_t n_layers = 0, n_kv_heads = 0;
+  int64_t d_k = 0, d_v = 0;  // per head
+  kernels::KvType type = kernels::KvType::kF16;
+
+  int64_t element_bytes() const { return type == kernels::KvType::kF32 ? 4 : 2; }
+  int64_t key_tile_bytes() const { return kernels::kTilePositions * d_k * element_bytes(); }
+  int64_t value_tile_bytes() const { return kernels::kTilePositions * d_v * element_bytes(); }
+  int64_t page_bytes() const {
+    return n_layers * n_kv_heads * (key_tile_bytes() + value_tile_bytes());
+  }
+  // Pages that `tokens` positions take.
+  static int64_t pages_for(int64_t tokens) {
+    return (tokens + kernels::kTilePositions - 1) / kernels::kTilePositions;
+  }
+  friend bool operator==(const Geometry&, const Geometry&) = default;
+};
+
+// One page's memory, 64-byte aligned: for each layer, for each KV head, a key tile then a value
+// tile.
+class Page {
+ public:
+  explicit Page(std::unique_ptr<uint8_t[]> memory);
+  uint8_t* data() { return data_; }
+
+ private:
+  std::unique_ptr<uint8_t[]> memory_;
+  uint8_t* data_;
+};
+
+// Gives out pages and takes them back. Freed pages are reused. Not thread-safe: the engine's thread
+// owns it.
+class PagePool {
+ public:
+  // `max_pages` is the limit that allocate() holds.
+  PagePool(const Geometry& geometry, int64_t max_pages);
+
+  // Error kTooLarge: the limit, or the system has no memory; both counts are named.
+  Result<std::unique_ptr<Page>> allocate();
+  void release(std::unique_ptr<Page> page);
+
+  const Geometry& geometry() const { return geometry_; }
+  int64_t pages_in_use() const { return in_use_; }
+  int64_t max_pages() const { return max_pages_; }
+
+ private:
+  Geometry geometry_;
+  int64_t max_pages_;
+  int64_t in_use_ = 0;
+  std::vector<std::unique_ptr<Page>> free_;
+};
+
+}  // namespace cutaway::kv

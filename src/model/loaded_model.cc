@@ -1,0 +1,119 @@
+#include "model/loaded_model.h"
+
+#include <algorithm>
+
+#include "formats/open.h"
+#include "model/weight_loader.h"
+#include "trace/trace.h"
+
+namespace cutaway::model {
+
+Result<std::shared_ptr<const LoadedModel>> LoadedModel::load(const std::string& path,
+                                                             const kernels::KernelTable& table,
+                                                             ThreadPool& pool,
+                                                             const LoadProgress& progress) {
+  CUTAWAY_SPAN(span, "model::LoadedModel::load", "path", path, "kernels", table.name);
+  CUTAWAY_ASSIGN(std::shared_ptr<const ModelFile> file, formats::open_model_file(path));
+  auto loaded = load(std::move(file), table, pool, progress);
+  if (!loaded.ok()) return loaded.error().within(path);
+  CUTAWAY_OUT(span, "architecture", (*loaded)->architecture(), "parameters",
+              (*loaded)->parameters());
+  return loaded;
+}
+
+Result<std::shared_ptr<const LoadedModel>> LoadedModel::load(std::shared_ptr<const ModelFile> file,
+                                                             const kernels::KernelTable&,
+                                                             ThreadPool& pool,
+                                                             const LoadProgress& progress) {
+  std::shared_ptr<LoadedModel> out(new LoadedModel());
+  out->file_ = std::move(file);
+  CUTAWAY_ASSIGN(out->architecture_, out->file_->metadata.string("general.architecture"));
+  CUTAWAY_ASSIGN(const arch::Architecture* architecture,
+                 arch::find_architecture(out->architecture_));
+  // The vocabulary comes first: a file that cannot be read is refused before its weights are
+  // copied.
+  CUTAWAY_TRY(out->load_text());
+  CUTAWAY_TRY(out->load_sampling_defaults());
+
+  WeightLoader weights(*out->file_);
+  CUTAWAY_ASSIGN(out->transformer_, architecture->load(out->file_->metadata, weights));
+  CUTAWAY_TRY(weights.check_all_used());
+  if (out->tokenizer_->vocab_size() > out->shape().vocab) {
+    return Error{ErrorCode::kInvalidFile,
+                 "the tokenizer has " + std::to_string(out->tokenizer_->vocab_size()) +
+                     " tokens, but token_embd.weight has only " +
+                     std::to_string(out->shape().vocab) + " rows",
+                 "tokenizer.ggml.tokens"};
+  }
+  CUTAWAY_TRY(weights.pack(pool, progress));
+  out->weight_spans_ = weights.spans();
+  out->weight_memory_ = weights.take_memory();
+  out->parameters_ = weights.parameters();
+  for (const auto& [data, size] : out->weight_spans_) out->packed_bytes_ += size;
+  return std::shared_ptr<const LoadedModel>(std::move(out));
+}
+
+Status LoadedModel::load_text() {
+  CUTAWAY_ASSIGN(tokenizer_, text::Tokenizer::create(file_->metadata));
+  const std::string key = "tokenizer.chat_template";
+  if (!file_->metadata.has(key)) return {};
+  CUTAWAY_ASSIGN(std::string source, file_->metadata.string(key));
+  const auto spelling = [&](int32_t id) {
+    return id < 0 ? std::string() : std::string(tokenizer_->token_bytes(id, true));
+  };
+  const auto& special = tokenizer_->special_ids();
+  auto parsed =
+      text::ChatTemplate::create(std::move(source), spelling(special.bos), spelling(special.eos));
+  if (!parsed.ok()) return parsed.error().within(key);
+  chat_template_ = *parsed;
+  return {};
+}
+
+Status LoadedModel::load_sampling_defaults() {
+  const Metadata& metadata = file_->metadata;
+  const auto number = [&](const char* key, std::optional<double>& out) -> Status {
+    const std::string full = std::string("general.sampling.") + key;
+    if (!metadata.has(full)) return {};
+    CUTAWAY_ASSIGN(out, metadata.number(full));
+    return {};
+  };
+  CUTAWAY_TRY(number("temp", sampling_defaults_.temperature));
+  CUTAWAY_TRY(number("top_p", sampling_defaults_.top_p));
+  CUTAWAY_TRY(number("min_p", sampling_defaults_.min_p));
+  CUTAWAY_TRY(number("penalty_repeat", sampling_defaults_.repeat_penalty));
+  if (metadata.has("general.sampling.top_k")) {
+    CUTAWAY_ASSIGN(sampling_defaults_.top_k,
+                   metadata.integer("general.sampling.top_k", 0, INT32_MAX));
+  }
+  return {};
+}
+
+Hash128 LoadedModel::file_hash() const {
+  CUTAWAY_SPAN(span, "model::LoadedModel::file_hash", "path", file_->path, "bytes",
+               file_->total_bytes());
+  StreamHash hash;
+  for (const MappedFile& mapping : file_->mappings) {
+    // In parts that are dropped again: hashing must not make the file resident.
+    constexpr size_t kPart = size_t{8} << 20;
+    const auto bytes = mapping.bytes();
+    for (size_t at = 0; at < bytes.size(); at += kPart) {
+      const size_t n = std::min(kPart, bytes.size() - at);
+      hash.update(bytes.data() + at, n);
+      mapping.drop_pages(at, n);
+    }
+  }
+  const Hash128 digest = hash.digest();
+  CUTAWAY_OUT(span, "xxh3", digest.hex());
+  return digest;
+}
+
+Hash128 LoadedModel::packed_hash() const {
+  CUTAWAY_SPAN(span, "model::LoadedModel::packed_hash", "bytes", packed_bytes_);
+  StreamHash hash;
+  for (const auto& [data, size] : weight_spans_) hash.update(data, size);
+  const Hash128 digest = hash.digest();
+  CUTAWAY_OUT(span, "xxh3", digest.hex());
+  return digest;
+}
+
+}  // namespace cutaway::model

@@ -1,0 +1,75 @@
+// ModelFile + architecture + tokenizer → LoadedModel: immutable, shared by every sequence.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "arch/architecture.h"
+#include "base/hash.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "kernels/table.h"
+#include "text/chat/chat_template.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace cutaway::model {
+
+// What the file recommends (GGUF general.sampling.*). Absent: no recommendation.
+struct SamplingDefaults {
+  std::optional<double> temperature, top_p, min_p, typical_p, repeat_penalty;
+  std::optional<int64_t> top_k;
+};
+
+// Bytes packed so far, of all. Return false to give up (the load ends with kCancelled).
+using LoadProgress = std::function<bool(uint64_t done, uint64_t total)>;
+
+class LoadedModel {
+ public:
+  // Errors name the file, and the field, tensor or value. The file stays mapped, so that its
+  // metadata and its hash can be had; its weights are dropped from memory once packed.
+  static Result<std::shared_ptr<const LoadedModel>> load(const std::string& path,
+                                                         const kernels::KernelTable& table,
+                                                         ThreadPool& pool,
+                                                         const LoadProgress& progress);
+  // The same for a file that is open already (tests).
+  static Result<std::shared_ptr<const LoadedModel>> load(std::shared_ptr<const ModelFile> file,
+                                                         const kernels::KernelTable& table,
+                                                         ThreadPool& pool,
+                                                         const LoadProgress& progress);
+
+  const ModelFile& file() const { return *file_; }
+  const std::string& architecture() const { return architecture_; }
+  const arch::Transformer& transformer() const { return *transformer_; }
+  const arch::ModelShape& shape() const { return transformer_->shape(); }
+  const std::shared_ptr<const text::Tokenizer>& tokenizer() const { return tokenizer_; }
+  // Null when the file carries none.
+  const text::ChatTemplate* chat_template() const { return chat_template_.get(); }
+  const SamplingDefaults& sampling_defaults() const { return sampling_defaults_; }
+  uint64_t parameters() const { return parameters_; }
+  uint64_t packed_bytes() const { return packed_bytes_; }
+
+  // XXH3-128 over the mapped bytes, and over the packed weights. Each reads everything: for traces
+  // and checks, not for every request.
+  Hash128 file_hash() const;
+  Hash128 packed_hash() const;
+
+ private:
+  LoadedModel() = default;
+  Status load_text();
+  Status load_sampling_defaults();
+
+  std::shared_ptr<const ModelFile> file_;
+  std::string architecture_;
+  std::vector<std::unique_ptr<std::byte[]>> weight_memory_;
+  std::vector<std::pair<const uint8_t*, size_t>> weight_spans_;
+  std::unique_ptr<arch::Transformer> transformer_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  std::shared_ptr<const text::ChatTemplate> chat_template_;
+  SamplingDefaults sampling_defaults_;
+  uint64_t parameters_ = 0, packed_bytes_ = 0;
+};
+
+}  // namespace cutaway::model

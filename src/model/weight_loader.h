@@ -1,0 +1,62 @@
+// Gives an architecture its weights from a ModelFile: checks them, then packs all of them in
+// parallel.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "arch/architecture.h"
+#include "base/thread_pool.h"
+
+namespace cutaway::model {
+
+class WeightLoader final : public arch::WeightSource {
+ public:
+  // `file` outlives the loader.
+  explicit WeightLoader(const ModelFile& file) : file_(file) {}
+
+  // Matrices get their memory here and their contents in pack(); vectors are converted at once.
+  Result<ops::Matrix> matrix(const arch::TensorRow& row, int64_t layer, int64_t rows, int64_t cols,
+                             int64_t heads) override;
+  Result<ops::Vector> vector(const arch::TensorRow& row, int64_t layer, int64_t n,
+                             int64_t heads) override;
+  Result<int64_t> rows_of(const arch::TensorRow& row) override;
+
+  // Error kInvalidFile names tensors of the file that nobody asked for.
+  Status check_all_used() const;
+
+  // Fills every matrix. Errors: kInvalidFile names a tensor and row whose values are not finite;
+  // kCancelled when progress(done, total) returned false.
+  Status pack(ThreadPool& pool, const std::function<bool(uint64_t, uint64_t)>& progress);
+
+  // The memory that the weights live in, and its parts that are weights: what the model keeps.
+  std::vector<std::unique_ptr<std::byte[]>> take_memory() { return std::move(memory_); }
+  const std::vector<std::pair<const uint8_t*, size_t>>& spans() const { return spans_; }
+  uint64_t parameters() const { return parameters_; }
+
+ private:
+  struct Job {
+    const StoredTensor* tensor;
+    int64_t rows, cols;
+    std::vector<int32_t> row_order;
+    uint8_t* out;
+  };
+
+  // Null without error: an optional tensor that is not there.
+  Result<const StoredTensor*> find(const arch::TensorRow& row, int64_t layer, const Shape& shape);
+  Result<uint8_t*> allocate(size_t bytes, const std::string& what);
+  Status pack_job(const Job& job, ThreadPool& pool);
+
+  const ModelFile& file_;
+  std::set<std::string> used_;
+  std::vector<Job> jobs_;
+  std::vector<std::unique_ptr<std::byte[]>> memory_;
+  std::vector<std::pair<const uint8_t*, size_t>> spans_;
+  uint64_t parameters_ = 0;
+};
+
+}  // namespace cutaway::model

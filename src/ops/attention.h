@@ -1,0 +1,34 @@
+// Grouped-query attention over paged keys and values.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/pass.h"
+
+namespace cutaway::ops {
+
+struct AttentionShape {
+  int64_t n_heads = 0, n_kv_heads = 0;  // n_heads is a multiple of n_kv_heads
+  int64_t d_head = 0;                   // 1 … kMaxHeadSize
+  float scale = 1;                      // of the scores
+  float soft_cap = 0;                   // 0: none
+  int64_t window = 0;                   // keys that a query sees, itself included; 0: all before it
+
+  int64_t group() const { return n_heads / n_kv_heads; }  // query heads per KV head
+};
+inline constexpr int64_t kMaxHeadSize = 1024;
+
+// Writes this pass's keys and values {rows, n_kv_heads · d_head} into the pages of each slice.
+void store_kv(Pass& pass, int layer, const AttentionShape& shape, const Rows& k, const Rows& v);
+
+// z {rows, n_heads · d_head}: for each row and head, softmax(scale · q · Kᵀ) · V over the keys that
+// the row sees, read from the pages as they were stored. Every tile of 64 keys gives an independent
+// (max, sum, out), and tiles are merged in position order: prefill, decode, one thread or many give
+// the same bits.
+void attend(Pass& pass, int layer, const AttentionShape& shape, const Rows& q, const Rows& z);
+
+// Shows attention scores and patterns {n_heads, q, k} to the probes that want them, computed beside
+// attend() from q and the stored keys. Costs nothing when none does.
+void tap_attention(Pass& pass, int layer, const AttentionShape& shape, const Rows& q);
+
+}  // namespace cutaway::ops

@@ -1,0 +1,154 @@
+#include "ops/blocks.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "trace/trace.h"
+
+namespace cutaway::ops {
+
+using trace::Site;
+
+Rows embed(Pass& pass, const Matrix& table) {
+  CUTAWAY_SPAN(span, "ops::embed", "tokens", pass.batch.tokens);
+  const Rows out = pass.make(pass.rows(), table.in_features());
+  for (int64_t i = 0; i < out.n; ++i) {
+    const int32_t token = pass.batch.tokens[static_cast<size_t>(i)];
+    CUTAWAY_CHECK(token >= 0 && token < table.out_features());
+    kernels::unpack_row(table.packed, token, out.row(i));
+  }
+  if (pass.wants(Site::kTokens, -1)) {
+    const Rows ids = pass.make(out.n, 1);
+    for (int64_t i = 0; i < out.n; ++i) {
+      *ids.row(i) = static_cast<float>(pass.batch.tokens[static_cast<size_t>(i)]);
+    }
+    pass.tap(Site::kTokens, -1, ids);
+  }
+  pass.tap(Site::kEmbed, -1, out);
+  CUTAWAY_OUT(span, "out", out.view());
+  return out;
+}
+
+Rows self_attention(Pass& pass, int layer, const AttentionShape& shape,
+                    const AttentionWeights& weights, const Rope& rope, const Rope::Angles& angles,
+                    const Rows& normalized) {
+  CUTAWAY_SPAN(span, "ops::self_attention", "x", normalized.view());
+  const int64_t d = shape.d_head;
+  const Rows q = pass.make(normalized.n, shape.n_heads * d);
+  const Rows k = pass.make(normalized.n, shape.n_kv_heads * d);
+  const Rows v = pass.make(normalized.n, shape.n_kv_heads * d);
+  const Projection qkv[] = {{&weights.q, q}, {&weights.k, k}, {&weights.v, v}};
+  project(pass, normalized, qkv);
+  pass.tap(Site::kQ, layer, q, {shape.n_heads, d});
+  pass.tap(Site::kK, layer, k, {shape.n_kv_heads, d});
+  pass.tap(Site::kV, layer, v, {shape.n_kv_heads, d});
+
+  rotate(pass, rope, angles, shape.n_heads, q);
+  rotate(pass, rope, angles, shape.n_kv_heads, k);
+  pass.tap(Site::kRotQ, layer, q, {shape.n_heads, d});
+  pass.tap(Site::kRotK, layer, k, {shape.n_kv_heads, d});
+
+  store_kv(pass, layer, shape, k, v);
+  const Rows z = pass.make(normalized.n, shape.n_heads * d);
+  attend(pass, layer, shape, q, z);
+  tap_attention(pass, layer, shape, q);
+  pass.tap(Site::kZ, layer, z, {shape.n_heads, d});
+
+  const Rows out = pass.make(normalized.n, weights.o.weight.out_features());
+  project(pass, z, weights.o, out);
+  pass.tap(Site::kAttnOut, layer, out);
+  CUTAWAY_OUT(span, "out", out.view());
+  return out;
+}
+
+Rows gated_mlp(Pass& pass, int layer, const GatedMlpWeights& weights, const Rows& normalized) {
+  CUTAWAY_SPAN(span, "ops::gated_mlp", "x", normalized.view());
+  const int64_t d_mlp = weights.gate.weight.out_features();
+  const Rows gate = pass.make(normalized.n, d_mlp);
+  const Rows up = pass.make(normalized.n, d_mlp);
+  const Projection both[] = {{&weights.gate, gate}, {&weights.up, up}};
+  project(pass, normalized, both);
+  pass.tap(Site::kMlpPre, layer, gate);
+  pass.tap(Site::kMlpPreLinear, layer, up);
+
+  const Rows activated = gate;  // in place: nothing reads the gate again
+  const auto one = [&](size_t index) noexcept {
+    const auto i = static_cast<int64_t>(index);
+    pass.table.silu_mul(gate.row(i), up.row(i), d_mlp, activated.row(i));
+  };
+  if (normalized.n < 8) {
+    for (int64_t i = 0; i < normalized.n; ++i) one(static_cast<size_t>(i));
+  } else {
+    pass.pool.parallel_for(static_cast<size_t>(normalized.n), one);
+  }
+  pass.tap(Site::kMlpPost, layer, activated);
+
+  const Rows out = pass.make(normalized.n, weights.down.weight.out_features());
+  project(pass, activated, weights.down, out);
+  pass.tap(Site::kMlpOut, layer, out);
+  CUTAWAY_OUT(span, "out", out.view());
+  return out;
+}
+
+void add_residual(Pass& pass, Site site, int layer, const Rows& x, const Rows& y) {
+  CUTAWAY_SPAN(span, "ops::add_residual", "x", x.view(), "y", y.view());
+  CUTAWAY_CHECK(x.n == y.n && x.d == y.d);
+  for (int64_t i = 0; i < x.n; ++i) pass.table.add(x.row(i), y.row(i), x.d, x.row(i));
+  pass.tap(site, layer, x);
+  CUTAWAY_OUT(span, "x", x.view());
+}
+
+namespace {
+
+Rows select_logit_rows(Pass& pass, const Rows& x) {
+  const auto& wanted = pass.batch.logit_rows;
+  const Rows out = pass.make(static_cast<int64_t>(wanted.size()), x.d);
+  for (int64_t i = 0; i < out.n; ++i) {
+    std::memcpy(out.row(i), x.row(wanted[static_cast<size_t>(i)]),
+                static_cast<size_t>(x.d) * sizeof(float));
+  }
+  return out;
+}
+
+// Row by row: logits exist for chosen rows only, and those need not be consecutive.
+void tap_logits(Pass& pass, const Rows& logits) {
+  if (!pass.wants(Site::kLogits, -1)) return;
+  for (int64_t i = 0; i < logits.n; ++i) {
+    const int64_t row = pass.batch.logit_rows[static_cast<size_t>(i)];
+    const auto slice =
+        std::find_if(pass.batch.slices.begin(), pass.batch.slices.end(),
+                     [&](const Slice& s) { return row >= s.first_row && row < s.first_row + s.n; });
+    CUTAWAY_CHECK(slice != pass.batch.slices.end());
+    trace::TapEvent event;
+    event.run = slice->run;
+    event.seq = slice->seq;
+    event.site = Site::kLogits;
+    event.first_position = static_cast<int32_t>(slice->first_position + row - slice->first_row);
+    event.values = {logits.row(i), Shape{1, logits.d}, 0};
+    for (trace::Probe* probe : pass.probes) {
+      if (probe->wants(Site::kLogits, -1)) probe->observe(event);
+    }
+  }
+}
+
+}  // namespace
+
+Rows unembed(Pass& pass, const Rows& x, const Vector& norm, float eps, const Linear& head) {
+  CUTAWAY_SPAN(span, "ops::unembed", "x", x.view(), "rows", pass.batch.logit_rows.size());
+  const bool whole =
+      pass.wants(Site::kLnFinalScale, -1) || pass.wants(Site::kLnFinalNormalized, -1);
+  Rows normalized;
+  if (whole) {
+    normalized = select_logit_rows(pass, rms_norm(pass, kNormFinal, -1, x, norm, eps));
+  } else {
+    normalized = rms_norm(pass, kNormFinal, -1, select_logit_rows(pass, x), norm, eps);
+  }
+  const Rows out = pass.make(normalized.n, head.weight.out_features());
+  if (out.n > 0) project(pass, normalized, head, out);
+  tap_logits(pass, out);
+  CUTAWAY_OUT(span, "out", out.view());
+  return out;
+}
+
+}  // namespace cutaway::ops

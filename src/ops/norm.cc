@@ -1,0 +1,38 @@
+#include "ops/norm.h"
+
+#include "base/check.h"
+#include "trace/trace.h"
+
+namespace cutaway::ops {
+
+Rows rms_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, const Vector& weight,
+              float eps) {
+  CUTAWAY_SPAN(span, "ops::rms_norm", "x", x.view(), "eps", eps);
+  CUTAWAY_CHECK(weight.n == x.d);
+  if (sites.input) pass.tap(*sites.input, layer, x);
+  const Rows out = pass.make(x.n, x.d);
+  const Rows scale = pass.make(x.n, 1);
+  const auto one = [&](size_t index) noexcept {
+    const auto i = static_cast<int64_t>(index);
+    *scale.row(i) = pass.table.rms_norm(x.row(i), weight.data, eps, x.d, out.row(i));
+  };
+  if (x.n < 8) {
+    for (int64_t i = 0; i < x.n; ++i) one(static_cast<size_t>(i));
+  } else {
+    pass.pool.parallel_for(static_cast<size_t>(x.n), one);
+  }
+  pass.tap(sites.scale, layer, scale);
+  if (pass.wants(sites.normalized, layer)) {
+    const Scratch::Mark mark = pass.scratch.mark();
+    const Rows normalized = pass.make(x.n, x.d);
+    for (int64_t i = 0; i < x.n; ++i) {
+      for (int64_t j = 0; j < x.d; ++j) normalized.row(i)[j] = x.row(i)[j] / *scale.row(i);
+    }
+    pass.tap(sites.normalized, layer, normalized);
+    pass.scratch.rewind(mark);
+  }
+  CUTAWAY_OUT(span, "out", out.view());
+  return out;
+}
+
+}  // namespace cutaway::ops

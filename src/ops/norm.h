@@ -1,0 +1,27 @@
+// RMS normalisation (Zhang & Sennrich 2019, arXiv:1910.07467).
+#pragma once
+
+#include <optional>
+
+#include "ops/pass.h"
+#include "ops/weights.h"
+
+namespace cutaway::ops {
+
+// The taps of a norm: which of ln1, ln2, ln_final it is.
+struct NormSites {
+  std::optional<trace::Site> input;  // the residual stream that is normalised, where it has a name
+  trace::Site scale;                 // the denominator, {rows, 1}
+  trace::Site normalized;            // x / scale, before the weight
+};
+inline constexpr NormSites kNorm1{trace::Site::kResidPre, trace::Site::kLn1Scale,
+                                  trace::Site::kLn1Normalized};
+inline constexpr NormSites kNorm2{{}, trace::Site::kLn2Scale, trace::Site::kLn2Normalized};
+inline constexpr NormSites kNormFinal{
+    {}, trace::Site::kLnFinalScale, trace::Site::kLnFinalNormalized};
+
+// out = x / sqrt(mean(x²) + eps) · weight, row by row.
+Rows rms_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, const Vector& weight,
+              float eps);
+
+}  // namespace cutaway::ops

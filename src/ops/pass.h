@@ -1,0 +1,101 @@
+// One forward pass over a batch: what is computed with (kernels, threads, scratch memory), for
+// which tokens, and who watches.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/table.h"
+#include "kv/sequence.h"
+#include "tensor/tensor.h"
+#include "trace/probe.h"
+
+namespace cutaway::ops {
+
+// A matrix of activations, row = token. Lives in the pass's scratch memory.
+struct Rows {
+  float* data = nullptr;
+  int64_t n = 0, d = 0;
+  float* row(int64_t i) const { return data + i * d; }
+  TensorView view() const { return {data, Shape{n, d}, 0}; }
+};
+
+// The rows of one sequence in a batch: n consecutive tokens from first_position on.
+struct Slice {
+  kv::Sequence* kv = nullptr;  // room for first_position + n positions is reserved
+  int64_t first_position = 0;
+  int64_t first_row = 0;
+  int64_t n = 0;
+  int64_t run = -1;
+  int32_t seq = 0;
+};
+
+struct Batch {
+  std::vector<int32_t> tokens;      // [rows], each a valid id
+  std::vector<Slice> slices;        // cover the rows in order
+  std::vector<int64_t> logit_rows;  // rows whose logits are wanted, ascending
+};
+
+// Memory for activations: grows to the largest pass and is used again. Addresses are 64-byte
+// aligned.
+class Scratch {
+ public:
+  // Valid until the next rewind() to an earlier mark. Contents are not set.
+  float* floats(int64_t n);
+  template <typename T>
+  T* take(int64_t n) {
+    static_assert(alignof(T) <= 64);
+    return reinterpret_cast<T*>(floats((n * static_cast<int64_t>(sizeof(T)) + 3) / 4));
+  }
+  struct Mark {
+    size_t block = 0, used = 0;
+  };
+  Mark mark() const { return {block_, used_}; }
+  void rewind(const Mark& mark) {
+    block_ = mark.block;
+    used_ = mark.used;
+  }
+
+ private:
+  struct Block {
+    std::unique_ptr<std::byte[]> memory;
+    std::byte* data;
+    size_t size;
+  };
+  std::vector<Block> blocks_;
+  size_t block_ = 0, used_ = 0;
+};
+
+struct Pass {
+  const kernels::KernelTable& table;
+  ThreadPool& pool;
+  Scratch& scratch;
+  const Batch& batch;
+  bool precise = false;  // f32 activations × dequantised weights
+  std::span<trace::Probe* const> probes = {};
+
+  int64_t rows() const { return static_cast<int64_t>(batch.tokens.size()); }
+  Rows make(int64_t n, int64_t d) { return {scratch.floats(n * d), n, d}; }
+
+  bool wants(trace::Site site, int layer) const {
+    for (trace::Probe* probe : probes) {
+      if (probe->wants(site, layer)) return true;
+    }
+    return false;
+  }
+  // Shows each slice's rows to the probes that want them. Each row has the shape `inner` (its
+  // product is x.d); empty: {x.d}.
+  void tap(trace::Site site, int layer, const Rows& x, std::initializer_list<int64_t> inner = {}) {
+    if (probes.empty()) [[likely]]
+      return;
+    show(site, layer, x, inner);
+  }
+
+ private:
+  void show(trace::Site site, int layer, const Rows& x, std::initializer_list<int64_t> inner);
+};
+
+}  // namespace cutaway::ops

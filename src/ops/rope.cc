@@ -1,0 +1,95 @@
+#include "ops/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/check.h"
+#include "kernels/math.h"
+#include "trace/trace.h"
+
+namespace cutaway::ops {
+namespace {
+
+// YaRN (Peng et al. 2023, arXiv:2309.00071, as transformers computes it): high frequencies stay,
+// low ones are divided by the factor, between them a linear ramp over the pairs.
+void apply_yarn(const RopeConfig& config, std::vector<double>& frequencies) {
+  const auto half = static_cast<double>(config.n_rot) / 2;
+  const auto pair_turning = [&](double turns) {
+    return static_cast<double>(config.n_rot) *
+           kernels::log_f64(config.original_context / (turns * 2 * std::numbers::pi)) /
+           (2 * kernels::log_f64(config.theta));
+  };
+  const double low = std::max(std::floor(pair_turning(config.beta_fast)), 0.0);
+  double high =
+      std::min(std::ceil(pair_turning(config.beta_slow)), static_cast<double>(config.n_rot) - 1);
+  if (low == high) high += 0.001;
+  for (size_t i = 0; i < static_cast<size_t>(half); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    frequencies[i] = frequencies[i] / config.factor * ramp + frequencies[i] * (1 - ramp);
+  }
+}
+
+}  // namespace
+
+Rope::Rope(const RopeConfig& config) : n_rot_(config.n_rot) {
+  CUTAWAY_CHECK(n_rot_ > 0 && n_rot_ % 2 == 0);
+  const auto pairs = static_cast<size_t>(n_rot_ / 2);
+  CUTAWAY_CHECK(config.divisors.empty() || config.divisors.size() == pairs);
+  frequencies_.resize(pairs);
+  const double log_theta = kernels::log_f64(config.theta);
+  for (size_t i = 0; i < pairs; ++i) {
+    const double exponent = 2 * static_cast<double>(i) / static_cast<double>(n_rot_);
+    frequencies_[i] = kernels::exp_f64(-exponent * log_theta);
+  }
+  if (config.scaling == RopeScaling::kLinear) {
+    for (double& f : frequencies_) f /= config.factor;
+  } else if (config.scaling == RopeScaling::kYarn) {
+    apply_yarn(config, frequencies_);
+    magnitude_ = config.attention_factor > 0 ? config.attention_factor
+                                             : 0.1 * kernels::log_f64(config.factor) + 1;
+  }
+  for (size_t i = 0; i < config.divisors.size(); ++i) frequencies_[i] /= config.divisors[i];
+}
+
+Rope::Angles Rope::angles(Pass& pass) const {
+  CUTAWAY_SPAN(span, "ops::Rope::angles", "rows", pass.rows(), "n_rot", n_rot_);
+  const int64_t pairs = n_rot_ / 2;
+  Angles out{pass.make(pass.rows(), pairs), pass.make(pass.rows(), pairs)};
+  for (const Slice& slice : pass.batch.slices) {
+    for (int64_t i = 0; i < slice.n; ++i) {
+      const auto position = static_cast<double>(slice.first_position + i);
+      float* cos = out.cos.row(slice.first_row + i);
+      float* sin = out.sin.row(slice.first_row + i);
+      for (int64_t j = 0; j < pairs; ++j) {
+        double s = 0, c = 0;
+        kernels::sincos_f64(position * frequencies_[static_cast<size_t>(j)], s, c);
+        cos[j] = static_cast<float>(c * magnitude_);
+        sin[j] = static_cast<float>(s * magnitude_);
+      }
+    }
+  }
+  CUTAWAY_OUT(span, "cos", out.cos.view(), "sin", out.sin.view());
+  return out;
+}
+
+void rotate(Pass& pass, const Rope& rope, const Rope::Angles& angles, int64_t n_heads,
+            const Rows& x) {
+  CUTAWAY_SPAN(span, "ops::rotate", "x", x.view(), "heads", n_heads);
+  const int64_t d_head = x.d / n_heads;
+  const auto one = [&](size_t index) noexcept {
+    const auto i = static_cast<int64_t>(index);
+    for (int64_t h = 0; h < n_heads; ++h) {
+      pass.table.rope(x.row(i) + h * d_head, angles.cos.row(i), angles.sin.row(i), rope.n_rot(),
+                      false);
+    }
+  };
+  if (x.n < 8) {
+    for (int64_t i = 0; i < x.n; ++i) one(static_cast<size_t>(i));
+  } else {
+    pass.pool.parallel_for(static_cast<size_t>(x.n), one);
+  }
+  CUTAWAY_OUT(span, "x", x.view());
+}
+
+}  // namespace cutaway::ops
