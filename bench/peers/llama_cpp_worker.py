@@ -159,7 +159,7 @@ def run_teacher(args) -> dict:
 
 def run_info(_args) -> dict:
     return {
-        "llama_cpp_python": llama_cpp.__version__,
+        "version": llama_cpp.__version__,
         "system_info": ll.llama_print_system_info().decode().strip(),
     }
 
