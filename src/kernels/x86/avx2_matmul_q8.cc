@@ -8,70 +8,95 @@ namespace {
 
 constexpr int kTileColumns = 4;  // × 2 half groups = 8 integer sums, 4 weights, 2 activations
 
-// Where C columns' activations begin.
-template <int C>
+// Where the activations of C consecutive columns lie. Strides, not pointers: 3 · C pointers would not
+// stay in registers.
 struct Columns {
-  const int8_t* q[C];
-  const float* scale[C];
-  const int32_t* sum[C];
+  const int8_t* q;
+  const float* scale;
+  const int32_t* sum;
+  int64_t q_stride, block_stride;
 
-  Columns(const Q8Activations& x, int64_t first) noexcept {
-    const int64_t blocks = x.cols / kBlockK;
-    for (int c = 0; c < C; ++c) {
-      q[c] = x.q + (first + c) * x.cols;
-      scale[c] = x.scale + (first + c) * blocks;
-      sum[c] = x.sum + (first + c) * blocks;
-    }
+  Columns(const Q8Activations& x, int64_t first) noexcept
+      : q(x.q + first * x.cols),
+        scale(x.scale + first * (x.cols / kBlockK)),
+        sum(x.sum + first * (x.cols / kBlockK)),
+        q_stride(x.cols),
+        block_stride(x.cols / kBlockK) {}
+
+  void next_block() noexcept {
+    q += kBlockK;
+    ++scale;
+    ++sum;
   }
 };
 
+// Keeps the compiler from moving what computes these values to after, or what uses them to before.
+// Left to itself it interleaves the steps until a quarter of the instructions are spills.
+template <int C>
+CUTAWAY_INLINE void fence(__m256i (&sums)[C][2], __m256i& a, __m256i& b) noexcept {
+#pragma GCC unroll 8
+  for (int c = 0; c < C; ++c) {
+    __asm__ volatile("" : "+x"(sums[c][0]), "+x"(sums[c][1]), "+x"(a), "+x"(b));
+  }
+}
+
 // Σ_k q · x of 16 rows over one block of nibbles, as pairs of K elements in 16 bits. A pair's
 // product is at most 2 · 15 · 127 = 3810 in magnitude, and a lane adds 8 of them: 30480 < 2^15.
+//
+// The order of the steps keeps 8 sums, 2 packed and 2 unpacked weights, the mask, an activation and
+// a product in 16 registers.
 template <int C>
-CUTAWAY_INLINE void nibble_sums(const uint8_t (&q)[4][64], const Columns<C>& x, int64_t b,
+CUTAWAY_INLINE void nibble_sums(const uint8_t (&q)[4][64], const Columns& x,
                                 __m256i (&sums)[C][2]) noexcept {
   const __m256i mask = _mm256_set1_epi8(15);
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-    const __m256i q0 = load_bytes(q[j]);
-    const __m256i q1 = load_bytes(q[j] + 32);
+    __m256i q0 = load_bytes(q[j]);
+    __m256i q1 = load_bytes(q[j] + 32);
     const __m256i low0 = _mm256_and_si256(q0, mask);
     const __m256i low1 = _mm256_and_si256(q1, mask);
-    const __m256i high0 = _mm256_and_si256(_mm256_srli_epi16(q0, 4), mask);
-    const __m256i high1 = _mm256_and_si256(_mm256_srli_epi16(q1, 4), mask);
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int c = 0; c < C; ++c) {
-      const __m256i x_low = broadcast_4_bytes(x.q[c] + b * kBlockK + 4 * j);
-      const __m256i x_high = broadcast_4_bytes(x.q[c] + b * kBlockK + 16 + 4 * j);
-      const __m256i a0 = _mm256_maddubs_epi16(low0, x_low);
-      const __m256i a1 = _mm256_maddubs_epi16(low1, x_low);
+      const __m256i value = broadcast_4_bytes(x.q + c * x.q_stride + 4 * j);
+      const __m256i a0 = _mm256_maddubs_epi16(low0, value);
+      const __m256i a1 = _mm256_maddubs_epi16(low1, value);
       sums[c][0] = j == 0 ? a0 : _mm256_add_epi16(sums[c][0], a0);
       sums[c][1] = j == 0 ? a1 : _mm256_add_epi16(sums[c][1], a1);
-      sums[c][0] = _mm256_add_epi16(sums[c][0], _mm256_maddubs_epi16(high0, x_high));
-      sums[c][1] = _mm256_add_epi16(sums[c][1], _mm256_maddubs_epi16(high1, x_high));
     }
+    fence(sums, q0, q1);
+    const __m256i high0 = _mm256_and_si256(_mm256_srli_epi16(q0, 4), mask);
+    const __m256i high1 = _mm256_and_si256(_mm256_srli_epi16(q1, 4), mask);
+#pragma GCC unroll 8
+    for (int c = 0; c < C; ++c) {
+      const __m256i value = broadcast_4_bytes(x.q + c * x.q_stride + 16 + 4 * j);
+      sums[c][0] = _mm256_add_epi16(sums[c][0], _mm256_maddubs_epi16(high0, value));
+      sums[c][1] = _mm256_add_epi16(sums[c][1], _mm256_maddubs_epi16(high1, value));
+    }
+    fence(sums, q0, q1);
   }
   const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 8
   for (int c = 0; c < C; ++c) {
-    for (int h = 0; h < 2; ++h) sums[c][h] = _mm256_madd_epi16(sums[c][h], ones);
+    sums[c][0] = _mm256_madd_epi16(sums[c][0], ones);
+    sums[c][1] = _mm256_madd_epi16(sums[c][1], ones);
   }
 }
 
 // The same over bytes. |w| ≤ 128 is unsigned, x takes w's sign: |x| ≤ 127, so a pair is at most
 // 2 · 128 · 127 = 32512 < 2^15, but two are not: each is widened at once.
 template <int C>
-CUTAWAY_INLINE void byte_sums(const int8_t (&q)[8][64], const Columns<C>& x, int64_t b,
+CUTAWAY_INLINE void byte_sums(const int8_t (&q)[8][64], const Columns& x,
                               __m256i (&sums)[C][2]) noexcept {
   const __m256i ones = _mm256_set1_epi16(1);
 #pragma GCC unroll 8
   for (int j = 0; j < 8; ++j) {
-    const __m256i w0 = load_bytes(q[j]);
-    const __m256i w1 = load_bytes(q[j] + 32);
+    __m256i w0 = load_bytes(q[j]);
+    __m256i w1 = load_bytes(q[j] + 32);
     const __m256i abs0 = _mm256_abs_epi8(w0);  // −128 becomes 0x80, which is 128 unsigned
     const __m256i abs1 = _mm256_abs_epi8(w1);
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c) {
-      const __m256i value = broadcast_4_bytes(x.q[c] + b * kBlockK + 4 * j);
+      const __m256i value = broadcast_4_bytes(x.q + c * x.q_stride + 4 * j);
       const __m256i a0 =
           _mm256_madd_epi16(_mm256_maddubs_epi16(abs0, _mm256_sign_epi8(value, w0)), ones);
       const __m256i a1 =
@@ -79,19 +104,20 @@ CUTAWAY_INLINE void byte_sums(const int8_t (&q)[8][64], const Columns<C>& x, int
       sums[c][0] = j == 0 ? a0 : _mm256_add_epi32(sums[c][0], a0);
       sums[c][1] = j == 0 ? a1 : _mm256_add_epi32(sums[c][1], a1);
     }
+    fence(sums, w0, w1);
   }
 }
 
 template <int C>
-CUTAWAY_INLINE void add_block(const NibbleMinBlock& block, const Columns<C>& x, int64_t b,
+CUTAWAY_INLINE void add_block(const NibbleMinBlock& block, const Columns& x,
                               __m256 (&acc)[C][2]) noexcept {
   __m256i sums[C][2];
-  nibble_sums(block.q, x, b, sums);
+  nibble_sums(block.q, x, sums);
   const __m256 d[2] = {load_halves(block.d), load_halves(block.d + 8)};
   const __m256 m[2] = {load_halves(block.m), load_halves(block.m + 8)};
   for (int c = 0; c < C; ++c) {
-    const __m256 scale = _mm256_broadcast_ss(x.scale[c] + b);
-    const __m256 total = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(broadcast_4_bytes(x.sum[c] + b)));
+    const __m256 scale = _mm256_broadcast_ss(x.scale + c * x.block_stride);
+    const __m256 total = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(broadcast_4_bytes(x.sum + c * x.block_stride)));
     for (int h = 0; h < 2; ++h) {
       acc[c][h] =
           _mm256_fmadd_ps(_mm256_mul_ps(d[h], scale), _mm256_cvtepi32_ps(sums[c][h]), acc[c][h]);
@@ -101,14 +127,14 @@ CUTAWAY_INLINE void add_block(const NibbleMinBlock& block, const Columns<C>& x, 
 }
 
 template <int C>
-CUTAWAY_INLINE void add_block(const NibbleBlock& block, const Columns<C>& x, int64_t b,
+CUTAWAY_INLINE void add_block(const NibbleBlock& block, const Columns& x,
                               __m256 (&acc)[C][2]) noexcept {
   __m256i sums[C][2];
-  nibble_sums(block.q, x, b, sums);
+  nibble_sums(block.q, x, sums);
   const __m256 d[2] = {load_halves(block.d), load_halves(block.d + 8)};
   for (int c = 0; c < C; ++c) {
-    const __m256 scale = _mm256_broadcast_ss(x.scale[c] + b);
-    const __m256i offset = _mm256_slli_epi32(broadcast_4_bytes(x.sum[c] + b), 3);
+    const __m256 scale = _mm256_broadcast_ss(x.scale + c * x.block_stride);
+    const __m256i offset = _mm256_slli_epi32(broadcast_4_bytes(x.sum + c * x.block_stride), 3);
     for (int h = 0; h < 2; ++h) {
       const __m256 dot = _mm256_cvtepi32_ps(_mm256_sub_epi32(sums[c][h], offset));
       acc[c][h] = _mm256_fmadd_ps(_mm256_mul_ps(d[h], scale), dot, acc[c][h]);
@@ -117,13 +143,13 @@ CUTAWAY_INLINE void add_block(const NibbleBlock& block, const Columns<C>& x, int
 }
 
 template <int C>
-CUTAWAY_INLINE void add_block(const ByteBlock& block, const Columns<C>& x, int64_t b,
+CUTAWAY_INLINE void add_block(const ByteBlock& block, const Columns& x,
                               __m256 (&acc)[C][2]) noexcept {
   __m256i sums[C][2];
-  byte_sums(block.q, x, b, sums);
+  byte_sums(block.q, x, sums);
   const __m256 d[2] = {load_halves(block.d), load_halves(block.d + 8)};
   for (int c = 0; c < C; ++c) {
-    const __m256 scale = _mm256_broadcast_ss(x.scale[c] + b);
+    const __m256 scale = _mm256_broadcast_ss(x.scale + c * x.block_stride);
     for (int h = 0; h < 2; ++h) {
       acc[c][h] =
           _mm256_fmadd_ps(_mm256_mul_ps(d[h], scale), _mm256_cvtepi32_ps(sums[c][h]), acc[c][h]);
@@ -135,11 +161,14 @@ CUTAWAY_INLINE void add_block(const ByteBlock& block, const Columns<C>& x, int64
 template <int C, typename Block>
 void tile(const Block* group, int64_t rows, const Q8Activations& x, int64_t first, float* y,
           int64_t y_stride) noexcept {
-  const Columns<C> columns(x, first);
+  Columns columns(x, first);
   __m256 acc[C][2];
   for (int c = 0; c < C; ++c) acc[c][0] = acc[c][1] = _mm256_setzero_ps();
   const int64_t blocks = x.cols / kBlockK;
-  for (int64_t b = 0; b < blocks; ++b) add_block<C>(group[b], columns, b, acc);
+  for (int64_t b = 0; b < blocks; ++b) {
+    add_block<C>(group[b], columns, acc);
+    columns.next_block();
+  }
   for (int c = 0; c < C; ++c) {
     for (int h = 0; h < 2; ++h) {
       store_first(y + (first + c) * y_stride + 8 * h, rows - 8 * h, acc[c][h]);
