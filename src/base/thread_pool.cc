@@ -30,8 +30,8 @@ constexpr int64_t kCrowdedSpinNs = 2'000;
 // for a whole time slice. Such a worker gets no chunks for a while, at first kParkNs, at most
 // kMaxParkNs.
 constexpr int64_t kStragglerNs = 400'000;
-constexpr int64_t kParkNs = 25'000'000;
-constexpr int64_t kMaxParkNs = 400'000'000;
+constexpr int64_t kParkNs = 4'000'000;
+constexpr int64_t kMaxParkNs = 200'000'000;
 
 inline void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
@@ -224,8 +224,10 @@ void ThreadPool::Impl::park_stragglers(int64_t late_after) noexcept {
         worker.parked.load(std::memory_order_relaxed)) {
       continue;
     }
-    // One that loses its processor again soon after it came back stays away longer.
-    const bool again = worker.parked_until != 0 && late - worker.parked_until < 4 * kParkNs;
+    // One that lost its processor again before it worked for as long as it was away stays away
+    // for longer.
+    const bool again = worker.parked_until != 0 &&
+                       late - worker.parked_until < std::max(4 * kParkNs, worker.park_ns);
     worker.park_ns = again ? std::min(2 * worker.park_ns, kMaxParkNs) : kParkNs;
     worker.parked_until = late + worker.park_ns;
     worker.parked.store(true, std::memory_order_seq_cst);
