@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <numeric>
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "base/check.h"
+#include "base/suggest.h"
 #include "base/utf8.h"
 
 namespace cutaway::trace {
@@ -125,27 +125,13 @@ std::optional<int64_t> match(std::string_view pattern, std::string_view text) {
   return end.ec == std::errc() ? layer : INT64_MAX;  // INT64_MAX: no model has so many
 }
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
 std::string layers_text(int n_layers) {
   if (n_layers <= 0) return "the model has no layers";
   if (n_layers == 1) return "the model has one layer, 0";
   return "layers are 0 to " + std::to_string(n_layers - 1);
 }
 
-// The known name that `text` is closest to, with its layer where that exists.
+// The known name that `text` was probably meant to be, with its layer where that exists; or "".
 std::string nearest_name(std::string_view text, int n_layers) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   // The first number may be a layer: compare with the mark in its place.
@@ -163,18 +149,10 @@ std::string nearest_name(std::string_view text, int n_layers) {
     }
     form.replace(offset, length, kLayerMark);
   }
-  std::string_view best;
-  size_t least = SIZE_MAX;
-  const auto consider = [&](std::string_view pattern) {
-    const size_t distance = edit_distance(form, pattern);
-    if (distance < least) {
-      least = distance;
-      best = pattern;
-    }
-  };
-  for (const std::string_view pattern : kCanonical) consider(pattern);
-  for (const Name& alias : kAliases) consider(alias.pattern);
-  return with_layer(best, layer);
+  std::vector<std::string> known(kCanonical.begin(), kCanonical.end());
+  for (const Name& alias : kAliases) known.emplace_back(alias.pattern);
+  const std::string nearest = nearest_word(form, known);
+  return nearest.empty() ? "" : with_layer(nearest, layer);
 }
 
 }  // namespace
@@ -209,10 +187,12 @@ Result<TapName> parse_tap_name(std::string_view text, int n_layers) {
                      tap_name(norm.site, tap->layer) + " is the value before the weight",
                  "taps"};
   }
+  const std::string nearest = nearest_name(text.substr(0, kLongest), n_layers);
   return Error{ErrorCode::kInvalidArgument,
-               "no tap is called \"" + shown + "\"; did you mean \"" +
-                   nearest_name(text.substr(0, kLongest), n_layers) + "\"? (" +
-                   layers_text(n_layers) + ")",
+               "no tap is called \"" + shown + "\"; " +
+                   (nearest.empty() ? "names look like \"" + tap_name(Site::kResidPost, 0) + '"'
+                                    : "did you mean \"" + nearest + "\"?") +
+                   " (" + layers_text(n_layers) + ")",
                "taps"};
 }
 

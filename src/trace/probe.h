@@ -49,7 +49,9 @@ struct TapName {
   Site site;
   int layer;  // −1 at sites outside the blocks
 };
-// Error kInvalidArgument names the text, the nearest known name, and the layers that exist.
+// Error kInvalidArgument names the text, the nearest known name (where one is
+// near), and the layers that exist. Names of ggml and Hugging Face modules are accepted where they
+// stand for the same values; a norm's output does not (it has the weight in it).
 Result<TapName> parse_tap_name(std::string_view text, int n_layers);
 
 // What a probe sees: one sequence's rows of one forward pass.

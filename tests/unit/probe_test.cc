@@ -103,8 +103,9 @@ TEST(TapName, NotNames) {
   for (const std::string text :
        {"", "blocks..hook_resid_pre", "blocks.-1.hook_resid_pre", "blocks.x.hook_resid_pre",
         "blocks.{l}.hook_resid_pre", "blocks.3.hook_embed", "Logits", "logits ", "hook_tokens.3"}) {
-    EXPECT_THAT(error_of(text), HasSubstr("did you mean")) << text;
+    EXPECT_THAT(error_of(text), HasSubstr("no tap is called \"" + text + "\"")) << text;
   }
+  EXPECT_THAT(error_of("zebra"), HasSubstr("names look like \"blocks.0.hook_resid_post\""));
   EXPECT_LT(error_of(std::string(100'000, 'x')).size(), 400U);
   EXPECT_THAT(error_of("a\xFF"), HasSubstr("a\uFFFD"));
 }
