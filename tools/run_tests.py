@@ -190,23 +190,34 @@ def greedy(run: Run) -> Outcome:
                                   str(run.binary), "-m", "smollm2-135m"])
 
 
+def build_preset(run: Run, preset: str, target: str) -> list[str]:
+    """Builds one target of another preset; what went wrong, if anything."""
+    directory = ROOT / "build" / preset
+    for name, command in ((f"{preset}-configure", ["cmake", "--preset", preset]),
+                          (f"{preset}-build", ["cmake", "--build", str(directory), "--parallel",
+                                               str(run.args.jobs), "--target", target])):
+        status, text = run.call(name, command)
+        if status != 0:
+            return [f"{name}: exit {status}\n{tail(text)}"]
+    return []
+
+
 def trace_coverage(run: Run) -> Outcome:
     """Finds functions that a request enters and that no trace span covers."""
-    script = ROOT / "tools" / "trace_coverage.py"
-    return run.counted("trace-coverage", [sys.executable, str(script)])
+    if notes := build_preset(run, "trace-coverage", "cutaway"):
+        return Outcome(failed=1, notes=notes)
+    return run.counted("trace-coverage", [
+        sys.executable, str(ROOT / "tools" / "trace_coverage.py"), "--bin",
+        str(ROOT / "build" / "trace-coverage" / "cutaway"), "--model", "smollm2-135m"])
 
 
 def fuzz(run: Run) -> Outcome:
     """Each fuzzer on its saved corpus; what it newly finds stays out of the tree."""
-    directory = ROOT / "build" / "fuzz"
-    for name, command in (("fuzz-configure", ["cmake", "--preset", "fuzz"]),
-                          ("fuzz-build", ["cmake", "--build", str(directory), "--parallel",
-                                          str(run.args.jobs), "--target", "fuzzers"])):
-        status, text = run.call(name, command)
-        if status != 0:
-            return Outcome(failed=1, notes=[f"{name}: exit {status}\n{tail(text)}"])
+    if notes := build_preset(run, "fuzz", "fuzzers"):
+        return Outcome(failed=1, notes=notes)
     total = Outcome()
-    programs = sorted(p for p in (directory / "fuzz").glob("*") if p.is_file() and os.access(p, os.X_OK))
+    programs = sorted(p for p in (ROOT / "build" / "fuzz" / "fuzz").glob("*")
+                      if p.is_file() and os.access(p, os.X_OK))
     if not programs:
         return Outcome(failed=1, notes=["fuzz: no fuzzer was built"])
     for program in programs:
