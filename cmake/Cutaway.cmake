@@ -4,11 +4,9 @@
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
-pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)
 pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
-find_package(CURL REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(nlohmann_json REQUIRED)
 
@@ -24,7 +22,7 @@ endif()
 
 add_compile_options(-Wall -Wextra -Wpedantic -Wno-unused-parameter -ffp-contract=off
                     -fno-fast-math -fno-omit-frame-pointer)
-add_compile_definitions(FMT_HEADER_ONLY=1 SPDLOG_HEADER_ONLY=1)
+add_compile_definitions(FMT_HEADER_ONLY=1)
 if(CUTAWAY_TRACE_COVERAGE)
   # Not below the level at which functions must open spans: these would be called too often, and the
   # runtime (src/trace) may not instrument itself.

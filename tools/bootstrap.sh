@@ -12,8 +12,8 @@ set -euo pipefail
 readonly min_rust="1.87"
 readonly build_packages=(
   g++ cmake ninja-build pkg-config ccache mold ca-certificates
-  libcurl4-openssl-dev libssl-dev nlohmann-json3-dev libutf8proc-dev libpcre2-dev libxxhash-dev
-  libcli11-dev libfmt-dev libspdlog-dev libedit-dev libzip-dev
+  libssl-dev nlohmann-json3-dev libutf8proc-dev libxxhash-dev libcli11-dev libfmt-dev libedit-dev
+  libzip-dev
   python3 python3-pip python3-venv)
 readonly test_packages=(
   libgtest-dev libgmock-dev clang-19 libclang-rt-19-dev clang-tidy-19 clang-format-19 llvm-19)
