@@ -137,7 +137,7 @@ Result<std::vector<EncodedToken>> ByteBpeTokenizer::encode(std::span<const Segme
       joined,
       [&](std::string_view word, const WordOrigin& origin) -> Status {
         size_t bad_byte = 0;
-        auto parts = bpe_.encode(word, scratch, nullptr, bad_byte);
+        auto parts = bpe_.encode(word, options.drop_unencodable, scratch, nullptr, bad_byte);
         if (!parts) return no_byte(parts.error(), origin, bad_byte);
         size_t begin = 0;
         for (const Part& part : **parts) {
@@ -169,7 +169,7 @@ Result<std::vector<TracedWord>> ByteBpeTokenizer::trace_merges(
       [&](std::string_view word, const WordOrigin& origin) -> Status {
         size_t bad_byte = 0;
         made.clear();
-        auto parts = bpe_.encode(word, scratch, &made, bad_byte);
+        auto parts = bpe_.encode(word, false, scratch, &made, bad_byte);
         if (!parts) return no_byte(parts.error(), origin, bad_byte);
         TracedWord traced{origin.begin(0), origin.end(word.size()), {}, {}};
         for (const MadeMerge& m : made) {

@@ -123,7 +123,7 @@ int32_t Bpe::whole_token(std::string_view word) const {
   return state.load(std::memory_order_relaxed) == kWhole ? id : -1;
 }
 
-Result<const std::vector<Part>*> Bpe::encode(std::string_view word, Scratch& scratch,
+Result<const std::vector<Part>*> Bpe::encode(std::string_view word, bool drop, Scratch& scratch,
                                              std::vector<MadeMerge>* made, size_t& bad_byte) const {
   std::vector<Part>& parts = scratch.parts;
   parts.clear();
@@ -137,9 +137,14 @@ Result<const std::vector<Part>*> Bpe::encode(std::string_view word, Scratch& scr
   if (word.size() >= std::numeric_limits<uint32_t>::max()) {
     return Error{ErrorCode::kTooLarge, "a single word of 4 GiB or more"};
   }
+  std::string_view text = word;
   for (size_t i = 0; i < word.size(); ++i) {
     const int32_t id = vocabulary_->byte_token(static_cast<uint8_t>(word[i]));
     if (id < 0) {
+      if (drop) {
+        text = {};
+        continue;
+      }
       bad_byte = i;
       return Error{ErrorCode::kInvalidArgument,
                    fmt::format("byte 0x{:02X} has no token in this vocabulary",
@@ -147,8 +152,13 @@ Result<const std::vector<Part>*> Bpe::encode(std::string_view word, Scratch& scr
     }
     parts.push_back({id, static_cast<uint32_t>(i + 1)});
   }
+  if (text.empty()) {
+    scratch.kept.clear();
+    for (const Part& part : parts) scratch.kept += word[part.end - 1];
+    text = scratch.kept;
+  }
   if (parts.size() <= kShort) {
-    merge_short(word, scratch, made);
+    merge_short(text, scratch, made);
   } else {
     merge_long(scratch, made);
   }

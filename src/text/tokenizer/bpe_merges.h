@@ -76,13 +76,15 @@ class Bpe {
     std::vector<Part> parts;
     std::vector<uint32_t> next, previous;
     std::vector<uint64_t> heap;
+    std::string kept;         // the word without the bytes that were dropped
     uint64_t operations = 0;  // pairs looked at so far: what near-linear is about
   };
 
   // The tokens of a word. The result lives in `scratch` until the next call. `made`, when given,
   // gets the merges in order. Error kInvalidArgument when a byte has no token; its offset in the
-  // word is then in `bad_byte`. A word of 4 GiB or more is an error too.
-  Result<const std::vector<Part>*> encode(std::string_view word, Scratch& scratch,
+  // word is then in `bad_byte` (with `drop`, such bytes are left out instead). A word of 4 GiB or
+  // more is an error too.
+  Result<const std::vector<Part>*> encode(std::string_view word, bool drop, Scratch& scratch,
                                           std::vector<MadeMerge>* made, size_t& bad_byte) const;
 
  private:

@@ -67,7 +67,10 @@ NfcText::NfcText(std::string_view input) : input_(input) {
       pos += length;
       continue;
     }
-    const size_t begin = valid ? previous : pos;
+    // What stands before the run is part of it, unless it is a mark that the table does not know
+    // yet (utf8proc's Unicode is newer): `tokenizers` takes that for a character like any other.
+    const bool joins = valid && combining_class(utf8_decode(input, previous, length)) == 0;
+    const size_t begin = joins ? previous : pos;
     size_t end = pos;
     while (end < input.size() && (unicode.at(input, end, length) & kNfcUnsafe)) end += length;
     const std::string_view run = input.substr(begin, end - begin);
@@ -80,6 +83,7 @@ NfcText::NfcText(std::string_view input) : input_(input) {
     pos = end;
     valid = false;
   }
+  if (!changes_.empty() && !utf8_valid(input)) changes_.clear();
   if (!changes_.empty()) out_.append(input, copied);
   CUTAWAY_OUT(span, "text", text(), "changes", changes_.size());
 }

@@ -26,13 +26,13 @@ enum class TokenType : uint8_t { kNormal, kUnknown, kControl, kUserDefined, kUnu
 
 // What encoding did, for `tokenize --merges`.
 struct MergeStep {
-  int32_t rank;            // priority in the file's merge list: lower merges first
-  std::string left, right; // bytes of the two parts
-  size_t begin, end;       // byte range in the input of the merged part
+  int32_t rank;             // priority in the file's merge list: lower merges first
+  std::string left, right;  // bytes of the two parts
+  size_t begin, end;        // byte range in the input of the merged part
 };
 struct TracedWord {
-  size_t begin, end;                // byte range of the pre-token in the input
-  std::vector<MergeStep> merges;    // in the order in which they were made
+  size_t begin, end;              // byte range of the pre-token in the input
+  std::vector<MergeStep> merges;  // in the order in which they were made
   std::vector<int32_t> ids;
 };
 
@@ -43,6 +43,9 @@ struct EncodedToken {
 
 struct EncodeOptions {
   bool add_special = true;  // BOS / EOS as the file says
+  // Some vocabularies lack single bytes (SmolLM2's: 21 of them). false: text with such a byte is an
+  // error. true: the byte is left out, as Hugging Face `tokenizers` does without a word.
+  bool drop_unencodable = false;
 };
 
 class Tokenizer {
@@ -52,16 +55,17 @@ class Tokenizer {
   static Result<std::shared_ptr<const Tokenizer>> create(const Metadata& metadata);
   virtual ~Tokenizer() = default;
 
-  // Any bytes can be encoded (invalid UTF-8 through byte tokens), and decode gives them back.
-  // Near-linear in the size of the text, a run without spaces included.
+  // Any bytes can be encoded (invalid UTF-8 through byte tokens), and decode gives them back; where
+  // the model normalises (qwen2: NFC), it gives the normalised text. Error kInvalidArgument: a byte
+  // that the vocabulary has no token for, with its place. Near-linear in the size of the text, a
+  // run without spaces included.
   virtual Result<std::vector<EncodedToken>> encode(std::span<const Segment> segments,
                                                    const EncodeOptions& options) const = 0;
   Result<std::vector<int32_t>> encode_ids(std::string_view text, bool parse_special,
                                           bool add_special) const;
 
   // Every pre-token with its merges in order. Same ids as encode().
-  virtual Result<std::vector<TracedWord>> trace_merges(
-      std::span<const Segment> segments) const = 0;
+  virtual Result<std::vector<TracedWord>> trace_merges(std::span<const Segment> segments) const = 0;
 
   // The bytes of one token. Control tokens give their spelling when `special`, else nothing.
   // Precondition: 0 <= id < vocab_size().

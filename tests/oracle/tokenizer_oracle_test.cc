@@ -1,0 +1,174 @@
+// Our tokens against those of Hugging Face `tokenizers`, for five real vocabularies, and our
+// character classes against its, over all code points. The files come from
+// `tools/make_oracle.py tokenizers`; without them the tests are skipped.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+
+#include "base/json.h"
+#include "base/utf8.h"
+#include "formats/gguf.h"
+#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/unicode.h"
+
+namespace cutaway::text {
+namespace {
+
+std::filesystem::path oracle_folder() {
+  const char* home = std::getenv("CUTAWAY_HOME");
+  const char* user = std::getenv("HOME");
+  const std::filesystem::path base =
+      home ? std::filesystem::path(home)
+           : std::filesystem::path(user ? user : "/") / ".cache/cutaway";
+  return base / "peers/oracle/tok";
+}
+
+std::string from_base64(const std::string& text) {
+  static constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  uint32_t bits = 0;
+  int n = 0;
+  for (const char c : text) {
+    const size_t digit = kDigits.find(c);
+    if (digit == std::string_view::npos) break;
+    bits = bits << 6 | static_cast<uint32_t>(digit);
+    if ((n += 6) >= 8) out += static_cast<char>(bits >> (n -= 8));
+  }
+  return out;
+}
+
+bool has_token_for_every_byte(const Tokenizer& tokenizer, const std::string& text) {
+  std::array<bool, 256> known{};
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    const std::string_view bytes = tokenizer.token_bytes(id, true);
+    if (bytes.size() == 1 && tokenizer.token_type(id) == TokenType::kNormal) {
+      known[static_cast<uint8_t>(bytes[0])] = true;
+    }
+  }
+  for (const char c : text) {
+    if (!known[static_cast<uint8_t>(c)]) return false;
+  }
+  return true;
+}
+
+class TokenizerOracle : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const std::filesystem::path gguf = oracle_folder() / (std::string(GetParam()) + ".gguf");
+    if (!std::filesystem::exists(gguf)) {
+      GTEST_SKIP() << gguf << " is not there: run tools/make_oracle.py tokenizers";
+    }
+    auto file = formats::open_gguf(gguf.string());
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    auto tokenizer = Tokenizer::create((*file)->metadata);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+    tokenizer_ = *tokenizer;
+  }
+  std::shared_ptr<const Tokenizer> tokenizer_;
+};
+
+TEST_P(TokenizerOracle, SameTokensOnEveryCase) {
+  std::ifstream lines(oracle_folder() / (std::string(GetParam()) + ".jsonl"));
+  size_t equal = 0, refused = 0, different = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json test = Json::parse(line);
+    const std::string text = from_base64(test["text"].get<std::string>());
+    const auto expected = test["ids"].get<std::vector<int32_t>>();
+    const bool parse_special = test["parse_special"].get<bool>();
+    const auto ids = tokenizer_->encode_ids(text, parse_special, false);
+    if (!ids.ok()) {
+      // `tokenizers` leaves out a byte that the vocabulary has no token for. We say so, and do the
+      // same when asked to.
+      ASSERT_FALSE(has_token_for_every_byte(*tokenizer_, text)) << ids.error().message;
+      EXPECT_NE(tokenizer_->decode(expected, true), text);
+      const Segment segment{text, parse_special};
+      const auto tokens = tokenizer_->encode(std::span(&segment, 1), {false, true});
+      ASSERT_TRUE(tokens.ok()) << tokens.error().message;
+      std::vector<int32_t> kept;
+      for (const EncodedToken& token : *tokens) kept.push_back(token.id);
+      ++refused;
+      if (kept != expected && ++different <= 5) ADD_FAILURE() << line.substr(0, 2000);
+      continue;
+    }
+    if (*ids == expected) {
+      ++equal;
+      const auto words = tokenizer_->trace_merges(std::array{Segment{text, parse_special}});
+      ASSERT_TRUE(words.ok());
+      std::vector<int32_t> traced;
+      for (const TracedWord& word : *words) {
+        traced.insert(traced.end(), word.ids.begin(), word.ids.end());
+      }
+      EXPECT_EQ(traced, *ids) << "trace_merges: " << line.substr(0, 400);
+    } else if (++different <= 5) {
+      ADD_FAILURE() << line.substr(0, 2000) << "\nours: " << testing::PrintToString(*ids);
+    }
+  }
+  EXPECT_GT(equal + refused, 10000u);
+  EXPECT_EQ(different, 0u);
+  std::printf(
+      "%s: %zu cases equal, %zu more equal with bytes that have no token dropped, %zu different\n",
+      GetParam(), equal, refused, different);
+}
+
+// Bytes that are no UTF-8 come back as they were, where the vocabulary has all bytes.
+TEST_P(TokenizerOracle, RandomBytesComeBack) {
+  std::mt19937 random(7);
+  size_t same = 0, refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string text(random() % 64, ' ');
+    for (char& c : text) c = static_cast<char>(random() % 3 ? random() % 256 : 'a' + random() % 26);
+    const auto ids = tokenizer_->encode_ids(text, i % 2 == 0, false);
+    if (!ids.ok()) {
+      ASSERT_FALSE(has_token_for_every_byte(*tokenizer_, text));
+      ++refused;
+      continue;
+    }
+    const std::string back = tokenizer_->decode(*ids, true);
+    // (Valid text may change under NFC; other bytes must not.)
+    if (tokenizer_->pre_tokenizer_name() != "qwen2" || !utf8_valid(text)) {
+      EXPECT_EQ(back, text);
+    }
+    ++same;
+  }
+  EXPECT_GT(same, 0u);
+  std::printf("%s: %zu byte strings come back, %zu refused\n", GetParam(), same, refused);
+}
+
+INSTANTIATE_TEST_SUITE_P(Real, TokenizerOracle,
+                         testing::Values("smollm2", "gpt-2", "qwen2", "qwen3", "llama-3.1"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name) {
+                             if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+                           }
+                           return name;
+                         });
+
+TEST(UnicodeOracle, ClassesOfEveryCodePoint) {
+  const std::filesystem::path path = oracle_folder() / "unicode_categories.bin";
+  if (!std::filesystem::exists(path)) {
+    GTEST_SKIP() << path << " is not there: run tools/make_oracle.py tokenizers";
+  }
+  std::ifstream in(path, std::ios::binary);
+  const std::vector<char> expected((std::istreambuf_iterator<char>(in)), {});
+  ASSERT_EQ(expected.size(), 0x110000u);
+  const UnicodeTable& table = UnicodeTable::get();
+  size_t different = 0;
+  for (uint32_t c = 0; c < 0x110000; ++c) {
+    const int flags = table.flags(c) & (kLetter | kNumber | kSpace | kDigit);
+    if (flags != expected[c] && ++different <= 5) {
+      ADD_FAILURE() << std::hex << "U+" << c << ": ours " << flags << ", theirs " << +expected[c];
+    }
+  }
+  EXPECT_EQ(different, 0u);
+  std::printf("1114112 code points, %zu different\n", different);
+}
+
+}  // namespace
+}  // namespace cutaway::text
