@@ -5,7 +5,7 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde};
+use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
 
 use crate::json;
@@ -69,6 +69,9 @@ impl ChatTemplate {
         env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         env.set_fuel(Some(FUEL));
         env.add_filter("tojson", tojson);
+        env.add_filter("length", length);
+        env.add_filter("count", length);
+        env.add_test("iterable", is_iterable);
         env.add_function("raise_exception", raise_exception);
         env.add_template_owned(NAME, open_generation_blocks(source))
             .map_err(|e| Failure::new(Kind::Syntax, describe(&e)))?;
@@ -94,6 +97,25 @@ impl ChatTemplate {
 fn raise_exception(message: &str) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, "raise_exception")
         .with_source(Raised(message.into())))
+}
+
+/// As in Jinja2, where an undefined value is an empty sequence …
+fn length(value: &Value) -> Result<usize, Error> {
+    if value.is_undefined() {
+        return Ok(0);
+    }
+    value.len().ok_or_else(|| {
+        let message = format!("a value of type {} has no length", value.kind());
+        Error::new(ErrorKind::InvalidOperation, message)
+    })
+}
+
+/// … and none is not a sequence.
+fn is_iterable(value: &Value) -> bool {
+    !matches!(
+        value.kind(),
+        ValueKind::None | ValueKind::Bool | ValueKind::Number
+    )
 }
 
 /// `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, as transformers

@@ -19,10 +19,10 @@ struct Plan {
     kAll,             // every character
     kAllButLiterals,  // but occurrences of the template's own string literals
     kDangers,         // only what could become a control token
-    kDangersBut,      // the same without one spelling that the template's logic handles
+    kDangersBut,      // the same without what the template's logic handles
     kNothing,
   } kind = kNothing;
-  std::string_view spared = {};  // kDangersBut
+  std::vector<std::string> spared = {};  // kDangersBut
 };
 
 // Renderings that one call may take to find out which leaves the template looks into.
@@ -91,21 +91,25 @@ class Rendering {
 
  private:
   // Puts leaves [begin, end) under a plan, if the output stays the same.
-  bool raise(size_t begin, size_t end, Plan plan) {
+  bool raise(size_t begin, size_t end, const Plan& plan) {
     if (begin == end) return true;
     ++renderings_;
     std::vector<Plan> tried = plans_;
     std::fill(tried.begin() + static_cast<ptrdiff_t>(begin),
               tried.begin() + static_cast<ptrdiff_t>(end), plan);
-    std::vector<std::string> texts;
-    for (size_t i = 0; i < leaves_.size(); ++i) {
-      texts.push_back(alphabet_.hide(leaves_[i].text, owner_.ranges_to_hide(leaves_[i], tried[i])));
-    }
-    auto out = owner_.output(replace_leaves(context_, texts), wall_us_);
+    auto out = output_under(tried);
     if (!out.ok() || alphabet_.show(*out) != expected_) return false;
     plans_ = std::move(tried);
     hidden_ = std::move(*out);
     return true;
+  }
+
+  Result<std::string> output_under(const std::vector<Plan>& plans) const {
+    std::vector<std::string> texts;
+    for (size_t i = 0; i < leaves_.size(); ++i) {
+      texts.push_back(alphabet_.hide(leaves_[i].text, owner_.ranges_to_hide(leaves_[i], plans[i])));
+    }
+    return owner_.output(replace_leaves(context_, texts), wall_us_);
   }
 
   // Finds the leaves that the template looks into, by halves, and what can be hidden of each.
@@ -128,27 +132,68 @@ class Rendering {
     return settle_inspected(begin, leaf);
   }
 
-  // A leaf whose control spellings the template's logic depends on. That is right for what the
-  // assistant wrote itself (its </think> is cut off in old turns), one spelling at a time; from
-  // anyone else it could only be an attempt to speak in the template's name.
+  // A leaf whose control spellings the template's logic depends on, as when it cuts the assistant's
+  // <think>…</think> off. As few of them as possible are left to it. From anyone but the assistant
+  // they must not come out again: that would be speaking in the template's name.
   Status settle_inspected(size_t i, const Leaf& leaf) {
-    const std::vector<TextRange> complete = owner_.spellings().complete(leaf.text);
-    if (leaf.from_assistant) {
-      for (const std::string& literal : owner_.literals()) {
-        const bool occurs = std::any_of(complete.begin(), complete.end(), [&](const TextRange& r) {
-          return std::string_view(leaf.text).substr(r.begin, r.end - r.begin) == literal;
-        });
-        if (occurs && raise(i, i + 1, {Plan::kDangersBut, literal})) return {};
+    Plan plan{Plan::kDangersBut, {}};
+    for (const TextRange& r : owner_.spellings().complete(leaf.text)) {
+      std::string spelling = leaf.text.substr(r.begin, r.end - r.begin);
+      const bool known = std::any_of(
+          owner_.literals().begin(), owner_.literals().end(),
+          [&](const std::string& literal) { return literal.find(spelling) != std::string::npos; });
+      if (known &&
+          std::find(plan.spared.begin(), plan.spared.end(), spelling) == plan.spared.end()) {
+        plan.spared.push_back(std::move(spelling));
       }
     }
+    if (plan.spared.empty() || !raise(i, i + 1, plan)) return refusal(leaf);
+    for (size_t k = 0; k < plan.spared.size();) {
+      Plan fewer = plan;
+      fewer.spared.erase(fewer.spared.begin() + static_cast<ptrdiff_t>(k));
+      if (raise(i, i + 1, fewer)) {
+        plan = fewer;
+      } else {
+        ++k;
+      }
+    }
+    if (!leaf.from_assistant && comes_out(i, plan.spared)) return refusal(leaf);
+    return {};
+  }
+
+  // Does what was spared in leaf i reach the output as trusted text? Compared with an output where
+  // the template sees other characters in its place.
+  bool comes_out(size_t i, const std::vector<std::string>& spared) const {
+    std::vector<Plan> hidden_all = plans_;
+    hidden_all[i] = {Plan::kDangers, {}};
+    const auto without = output_under(hidden_all);
+    return !without.ok() || count_trusted(hidden_, spared) > count_trusted(*without, spared);
+  }
+
+  size_t count_trusted(const std::string& output, const std::vector<std::string>& texts) const {
+    size_t n = 0;
+    for (const Segment& segment : alphabet_.segments(output)) {
+      if (!segment.parse_special) continue;
+      for (const std::string& text : texts) {
+        for (size_t at = segment.text.find(text); at != std::string::npos;
+             at = segment.text.find(text, at + 1)) {
+          ++n;
+        }
+      }
+    }
+    return n;
+  }
+
+  Error refusal(const Leaf& leaf) const {
+    const std::vector<TextRange> complete = owner_.spellings().complete(leaf.text);
+    const std::string_view text = leaf.text;
     const std::string_view spelling =
-        complete.empty() ? std::string_view(leaf.text).substr(0, 40)
-                         : std::string_view(leaf.text).substr(complete[0].begin,
-                                                              complete[0].end - complete[0].begin);
-    return Error{ErrorCode::kInvalidArgument,
-                 "messages: a text spells the control token \"" + utf8_replace_invalid(spelling) +
-                     "\", which this model's chat template would act on; leave it out",
-                 "messages"};
+        complete.empty() ? text.substr(0, 40)
+                         : text.substr(complete[0].begin, complete[0].end - complete[0].begin);
+    return {ErrorCode::kInvalidArgument,
+            "messages: a text spells the control token \"" + utf8_replace_invalid(spelling) +
+                "\", which this model's chat template would act on; leave it out",
+            "messages"};
   }
 
   const JinjaTemplate& owner_;
@@ -168,7 +213,8 @@ std::vector<TextRange> JinjaTemplate::ranges_to_hide(const Leaf& leaf, const Pla
   if (plan.kind == Plan::kDangers) return dangers;
   if (plan.kind == Plan::kDangersBut) {
     std::erase_if(dangers, [&](const TextRange& r) {
-      return std::string_view(leaf.text).substr(r.begin, r.end - r.begin) == plan.spared;
+      const std::string_view danger = std::string_view(leaf.text).substr(r.begin, r.end - r.begin);
+      return std::find(plan.spared.begin(), plan.spared.end(), danger) != plan.spared.end();
     });
     return dangers;
   }
