@@ -173,11 +173,6 @@ impl Writer<'_> {
                     let _ = write!(self.out, "\\u{:04x}", c as u32);
                 }
                 c if self.options.ensure_ascii && !c.is_ascii_graphic() && c != ' ' => {
-                    // DEL is ASCII and stays as it is; what is beyond goes in UTF-16 units.
-                    if c == '\u{7f}' {
-                        self.out.push(c);
-                        continue;
-                    }
                     let mut units = [0u16; 2];
                     for unit in c.encode_utf16(&mut units) {
                         let _ = write!(self.out, "\\u{unit:04x}");
