@@ -88,7 +88,7 @@ def read_tags(files):
     if not files:
         return []
     lines = run_tool(["ctags", "--languages=C++", "--language-force=C++", "--kinds-C++=pf",
-                      "--fields=+neKSs", "--output-format=json", "-o", "-", *map(str, files)])
+                      "--fields=+neKSsa", "--output-format=json", "-o", "-", *map(str, files)])
     tags = [json.loads(line) for line in lines.splitlines()]
     return [tag for tag in tags if tag["_type"] == "tag"]
 
@@ -96,6 +96,11 @@ def read_tags(files):
 def tag_name(tag):
     scope = re.sub(r"__anon\w+", "{anonymous}", tag.get("scope", ""))
     return strip_template_arguments(f"{scope}::{tag['name']}" if scope else tag["name"])
+
+
+def parameters_of(symbol):
+    text = symbol.replace("(anonymous namespace)", "").replace("operator()", "")
+    return text[text.find("("):] if "(" in text else ""
 
 
 def is_special_member(name, signature):
@@ -106,8 +111,8 @@ def is_special_member(name, signature):
     if function != owner:
         return False
     parameters = signature.strip()
-    return parameters in ("()", "(void)") or bool(
-        re.match(rf"\((const\s+)?{re.escape(owner)}\s*(&|&&)\s*\w*\)", parameters))
+    of_owner = rf"\((const\s+)?(\w+::)*{re.escape(owner)}(\s+const)?\s*(&|&&)\s*\w*\)"
+    return parameters in ("()", "(void)") or bool(re.match(of_owner, parameters))
 
 
 def body_of(tag, sources):
@@ -116,6 +121,8 @@ def body_of(tag, sources):
         sources[path] = pathlib.Path(path).read_text(errors="replace").splitlines()
     text = "\n".join(sources[path][tag["line"] - 1:tag.get("end", tag["line"])])
     text = re.sub(r"//[^\n]*", "", text)
+    if re.search(r"\{\s*\}\s*$", text):
+        return ""  # a constructor that only sets members
     opening = text.find("{")
     return None if opening < 0 else text[opening + 1:text.rfind("}")]
 
@@ -143,11 +150,16 @@ class Declared:
             headers += sorted((root / "include" / "cutaway").rglob("*.h"))
         self.texts = {}
         self.header_of = {}
+        self.private = set()
         self.definitions = {}
         header_tags = read_tags(headers)
         for tag in header_tags:
-            if not is_special_member(tag_name(tag), tag.get("signature", "")):
-                self.header_of.setdefault(tag_name(tag), f"{tag['path']}:{tag['line']}")
+            name = tag_name(tag)
+            if is_special_member(name, tag.get("signature", "")):
+                continue
+            self.header_of.setdefault(name, f"{tag['path']}:{tag['line']}")
+            if tag.get("access") == "private":
+                self.private.add(name)
         for tag in header_tags + read_tags(sources):
             if tag["kind"] == "function":
                 self.definitions.setdefault(tag_name(tag), []).append(tag)
@@ -160,15 +172,11 @@ class Declared:
                 return tag
         return tags[0] if len(tags) == 1 else None
 
-    def judged(self, name, path, line):
-        if name not in self.header_of:
+    def judged(self, name, symbol, path, line):
+        if name not in self.header_of or is_special_member(name, parameters_of(symbol)):
             return False
         tag = self.definition(name, path, line)
-        if tag is None:
-            return True
-        if is_special_member(name, tag.get("signature", "")):
-            return False
-        return not is_accessor(body_of(tag, self.texts))
+        return tag is None or not is_accessor(body_of(tag, self.texts))
 
 
 def symbols(binary):
@@ -256,9 +264,10 @@ def judge(binary, counts, declared):
         path, line = places[address]
         for symbol in names.get(address, []):
             name = qualified_name(symbol)
-            if name is not None and declared.judged(name, path, line):
+            if name is not None and declared.judged(name, symbol, path, line):
                 rows.append({"name": name, "symbol": symbol, "declared": declared.header_of[name],
-                             "defined": f"{path}:{line}", **counts[address]})
+                             "defined": f"{path}:{line}", "private": name in declared.private,
+                             **counts[address]})
                 break
     if not rows:
         raise CheckFailed("no function that a header declares was entered")
@@ -272,7 +281,8 @@ def report(rows, exceptions):
     for row in sorted(missing, key=lambda row: row["declared"]):
         off = f", {row['untraced']} of them without tracing" if row["untraced"] else ""
         declared = os.path.relpath(row["declared"], ROOT)
-        print(f"{declared}: {row['symbol']}: entered {row['entered']} times{off}, no span")
+        private = ", private" if row["private"] else ""
+        print(f"{declared}: {row['symbol']}: entered {row['entered']} times{off}{private}, no span")
     uncovered = {row["name"] for row in rows if row["covered"] == 0}
     for name in exceptions:
         if name not in uncovered:
