@@ -1,20 +1,14 @@
-// Time of one choice, by vocabulary, parameters and shape of the logits. Prints one JSON document.
-// Usage: sampling_bench [repetitions]
-#include <algorithm>
-#include <cmath>
-#include <cstdio>
-#include <cstdlib>
+// Time of one choice, by vocabulary, parameters and shape of the logits.
+#include <benchmark/benchmark.h>
+
 #include <random>
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/json.h"
 #include "sampling/sampler.h"
 
 namespace {
 
-using cutaway::Json;
 using cutaway::sampling::Ledger;
 using cutaway::sampling::Sampler;
 using cutaway::sampling::SamplingParams;
@@ -56,44 +50,38 @@ std::vector<float> make_logits(size_t n, bool peaked) {
   std::vector<float> logits(n);
   for (float& l : logits) l = normal(rng);
   if (peaked) {
-    for (int i = 0; i < 20; ++i) logits[rng() % n] += 12.0f - static_cast<float>(i) * 0.5f;
+    for (int i = 0; i < 20; ++i) logits[rng() % n] += 22.0f - static_cast<float>(i) * 0.5f;
   }
   return logits;
 }
 
-Json measure(const Case& what, const std::vector<float>& logits, int repetitions) {
+void choose(benchmark::State& state, const Case& what, const std::vector<float>& logits) {
   Sampler sampler(what.params, static_cast<int32_t>(logits.size()));
-  std::vector<double> us;
-  int64_t checksum = 0;
-  for (int i = 0; i < repetitions; ++i) {
+  int64_t position = 0;  // another number is drawn each time
+  for (auto _ : state) {
     Ledger ledger;
-    const int64_t begin = cutaway::now_ns();
-    const auto id = sampler.choose(logits, i, i, what.ledger ? &ledger : nullptr);
-    us.push_back(static_cast<double>(cutaway::now_ns() - begin) / 1000);
-    checksum += id.ok() ? *id : -1;
+    const auto id = sampler.choose(logits, position, position, what.ledger ? &ledger : nullptr);
+    if (!id.ok()) state.SkipWithError(id.error().message.c_str());
+    benchmark::DoNotOptimize(id);
+    ++position;
   }
-  std::sort(us.begin(), us.end());
-  return {{"case", what.name},
-          {"vocab", logits.size()},
-          {"us", {{"median", us[us.size() / 2]}, {"min", us.front()}, {"max", us.back()}}},
-          {"checksum", checksum}};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int repetitions = argc > 1 ? std::max(1, std::atoi(argv[1])) : 200;
-  Json runs = Json::array();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   for (const bool peaked : {true, false}) {
     for (const size_t n : {49152u, 151936u}) {
-      const std::vector<float> logits = make_logits(n, peaked);
       for (const Case& what : cases()) {
-        Json run = measure(what, logits, repetitions);
-        run["logits"] = peaked ? "peaked" : "flat";
-        runs.push_back(std::move(run));
+        const std::string name =
+            std::string(peaked ? "peaked" : "flat") + "/" + std::to_string(n) + "/" + what.name;
+        benchmark::RegisterBenchmark(name.c_str(), choose, what, make_logits(n, peaked))
+            ->Unit(benchmark::kMicrosecond);
       }
     }
   }
-  std::printf("%s\n", cutaway::to_text({{"repetitions", repetitions}, {"runs", runs}}, 2).c_str());
+  benchmark::RunSpecifiedBenchmarks();
   return 0;
 }
