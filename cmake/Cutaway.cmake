@@ -32,31 +32,10 @@ if(CUTAWAY_TRACE_COVERAGE)
     "$<$<COMPILE_LANGUAGE:CXX>:-finstrument-functions-exclude-file-list=${not_instrumented}>")
 endif()
 
-# While the folders are being laid: a folder or source that is not there yet is left out, with a
-# word, so that what is there can be built. Goes once everything is there.
-macro(cutaway_folder path)
-  if(EXISTS ${CMAKE_SOURCE_DIR}/${path}/CMakeLists.txt)
-    add_subdirectory(${path})
-  else()
-    message(STATUS "${path}: not there yet")
-  endif()
-endmacro()
-
 # cutaway_library(<folder> SOURCES … [DEPS …]): the library of one folder of src/.
 function(cutaway_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
-  set(sources)
-  foreach(source ${ARG_SOURCES})
-    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${source})
-      list(APPEND sources ${source})
-    else()
-      message(STATUS "${name}/${source}: not there yet")
-    endif()
-  endforeach()
-  if(NOT sources)
-    return()
-  endif()
-  add_library(cutaway_${name} STATIC ${sources})
+  add_library(cutaway_${name} STATIC ${ARG_SOURCES})
   target_include_directories(cutaway_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src
                                                     ${CMAKE_SOURCE_DIR}/include)
   target_link_libraries(cutaway_${name} PUBLIC ${ARG_DEPS})
@@ -70,10 +49,8 @@ function(cutaway_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR})
-  target_compile_definitions(${name} PRIVATE CUTAWAY_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  if(TARGET cutaway)
-    target_compile_definitions(${name} PRIVATE CUTAWAY_BINARY="$<TARGET_FILE:cutaway>")
-  endif()
+  target_compile_definitions(${name} PRIVATE CUTAWAY_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                                             CUTAWAY_BINARY="$<TARGET_FILE:cutaway>")
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name})
@@ -81,7 +58,7 @@ function(cutaway_test name)
 endfunction()
 
 # cutaway_fuzzer(<name> SOURCES … DEPS …): a libFuzzer target; its libraries carry
-# -fsanitize=fuzzer-no-link from the preset. Its saved corpus is fuzz/corpus/<name>/. The target
+# -fsanitize=fuzzer-no-link from the preset. Its saved corpus is fuzz/corpus/<name without _fuzz>/. The target
 # `fuzzers` builds all of them.
 function(cutaway_fuzzer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})

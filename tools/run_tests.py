@@ -226,9 +226,9 @@ def fuzz(run: Run) -> Outcome:
 
 
 def fuzz_one(run: Run, program: Path) -> Outcome:
-    corpus = ROOT / "fuzz" / "corpus" / program.name
+    corpus = ROOT / "fuzz" / "corpus" / program.name.removesuffix("_fuzz")
     if not corpus.is_dir() or not any(corpus.iterdir()):
-        return Outcome(failed=1, notes=[f"{program.name}: no saved corpus in fuzz/corpus/{program.name}"])
+        return Outcome(failed=1, notes=[f"{program.name}: no saved corpus in fuzz/corpus"])
     seconds = run.args.fuzz_seconds
     with tempfile.TemporaryDirectory(prefix="cutaway-fuzz-") as scratch:
         found = run.logs / "fuzz-findings"
