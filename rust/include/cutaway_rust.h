@@ -1,5 +1,5 @@
-/* The one header of the Rust library. Strings are UTF-8 with a length, never NUL-terminated. No call
- * panics, prints or exits: whatever goes wrong inside comes back as a status and a text. */
+/* The one header of the Rust library. Strings are UTF-8 with a length, never NUL-terminated. No
+ * call panics, prints or exits: whatever goes wrong inside comes back as a status and a text. */
 #ifndef CUTAWAY_RUST_H
 #define CUTAWAY_RUST_H
 

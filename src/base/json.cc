@@ -61,6 +61,8 @@ Result<Json> parse_json(std::string_view text) {
   } catch (const Json::parse_error& e) {
     return Error{ErrorCode::kInvalidArgument,
                  "not valid JSON at byte " + std::to_string(e.byte) + ": " + e.what()};
+  } catch (const Json::out_of_range&) {  // 1e999: well-formed, but nothing can hold it
+    return Error{ErrorCode::kInvalidArgument, "JSON with a number beyond the range of a double"};
   }
 }
 

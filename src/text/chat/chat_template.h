@@ -27,7 +27,7 @@ class ChatTemplate {
     Json messages = Json::array();  // [{"role","content",…}], as transformers passes them
     Json tools = nullptr;           // array, or null
     bool add_generation_prompt = true;
-    Json extra = Json::object();    // further variables (enable_thinking, …)
+    Json extra = Json::object();  // further variables (enable_thinking, …)
   };
 
   // Text that came from the input (contents, names, tool texts) is in segments with parse_special =

@@ -94,7 +94,12 @@ Result<MergeTable> MergeTable::read(const Metadata& metadata, const Vocabulary& 
       return bad_merge(i, merge, "the merged token is not in tokenizer.ggml.tokens");
     }
     guess = id + 1;
-    table.insert(left, right, {static_cast<uint32_t>(i), id});
+    const Merge made{static_cast<uint32_t>(i), id};
+    table.insert(left, right, made);
+    if (halves.left == 1 && halves.right == 1) {
+      table.byte_pairs_[static_cast<size_t>(static_cast<uint8_t>(whole[0])) << 8 |
+                        static_cast<uint8_t>(whole[1])] = made;
+    }
   }
   CUTAWAY_OUT(span, "merges", table.size());
   return table;
@@ -104,14 +109,8 @@ Bpe::Bpe(std::shared_ptr<const Vocabulary> vocabulary, MergeTable merges, bool i
     : vocabulary_(std::move(vocabulary)),
       merges_(std::move(merges)),
       ignore_merges_(ignore_merges),
-      byte_pairs_(65536),
       whole_(new std::atomic<uint8_t>[static_cast<size_t>(vocabulary_->size())]()) {
   CUTAWAY_SPAN(span, "text::Bpe::Bpe", "merges", merges_.size(), "ignore_merges", ignore_merges);
-  for (size_t pair = 0; pair < byte_pairs_.size(); ++pair) {
-    const int32_t left = vocabulary_->byte_token(static_cast<uint8_t>(pair >> 8));
-    const int32_t right = vocabulary_->byte_token(static_cast<uint8_t>(pair));
-    if (left >= 0 && right >= 0) byte_pairs_[pair] = merges_.find(left, right);
-  }
 }
 
 // The token that is the whole word, when merging would end there; −1: none, or not known.
@@ -179,8 +178,7 @@ void Bpe::merge_short(std::string_view word, Scratch& scratch, std::vector<MadeM
   Merge pairs[kShort];
   const auto find = [&](size_t i) { return merges_.find(parts[i].id, parts[i + 1].id); };
   for (size_t i = 0; i + 1 < n; ++i) {
-    pairs[i] = byte_pairs_[static_cast<size_t>(static_cast<uint8_t>(word[i])) << 8 |
-                           static_cast<uint8_t>(word[i + 1])];
+    pairs[i] = merges_.find_bytes(static_cast<uint8_t>(word[i]), static_cast<uint8_t>(word[i + 1]));
   }
   scratch.operations += n;
   while (n > 1) {

@@ -36,6 +36,10 @@ class MergeTable {
       if (slot.key == kFree) return {};
     }
   }
+  // The same for two tokens that are one byte each: no hash.
+  Merge find_bytes(uint8_t left, uint8_t right) const {
+    return byte_pairs_[static_cast<size_t>(left) << 8 | right];
+  }
   size_t size() const { return size_; }
 
  private:
@@ -51,6 +55,7 @@ class MergeTable {
   void insert(int32_t left, int32_t right, Merge merge);
 
   std::vector<Slot> slots_ = std::vector<Slot>(1);
+  std::vector<Merge> byte_pairs_ = std::vector<Merge>(65536);
   size_t mask_ = 0;
   size_t size_ = 0;
 };
@@ -97,7 +102,6 @@ class Bpe {
   std::shared_ptr<const Vocabulary> vocabulary_;
   MergeTable merges_;
   bool ignore_merges_;
-  std::vector<Merge> byte_pairs_;  // merges of two bytes, by first × 256 + second
   // For each token: does its own text merge to exactly itself? Found out when first asked, so that
   // most words are one look-up. 0: not known yet.
   enum : uint8_t { kNotKnown, kWhole, kNotWhole };

@@ -43,8 +43,8 @@ Result<StopMatcher> StopMatcher::create(std::vector<std::string> stops) {
   StopMatcher matcher;
   matcher.stops_ = std::move(stops);
   // Longest first, so that the first that matches at a place is the longest there.
-  std::stable_sort(matcher.stops_.begin(), matcher.stops_.end(),
-                   [](const std::string& a, const std::string& b) { return a.size() > b.size(); });
+  std::sort(matcher.stops_.begin(), matcher.stops_.end(),
+            [](const std::string& a, const std::string& b) { return a.size() > b.size(); });
   return matcher;
 }
 

@@ -29,8 +29,8 @@ class StreamDetokenizer {
   std::string held_;
 };
 
-// Finds stop strings across token borders. Text that could be the beginning of a stop string is held
-// back, so that none of it leaks.
+// Finds stop strings across token borders. Text that could be the beginning of a stop string is
+// held back, so that none of it leaks.
 class StopMatcher {
  public:
   // Error kInvalidArgument on an empty stop string.
@@ -44,8 +44,8 @@ class StopMatcher {
   // The earliest match wins; at the same place, the longest that is complete (one that is complete
   // does not wait for a longer one: the text before them is the same).
   Step push(std::string_view bytes);
-  // What was held back, at the end. A stop string inside it (one that was complete while an earlier,
-  // longer one was still possible) still cuts: then stopped() is true afterwards.
+  // What was held back, at the end. A stop string inside it (one that was complete while an
+  // earlier, longer one was still possible) still cuts: then stopped() is true afterwards.
   std::string finish();
   bool stopped() const { return stopped_; }
 

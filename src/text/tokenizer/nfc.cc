@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/utf8.h"
 #include "text/tokenizer/unicode.h"
@@ -16,6 +17,7 @@ int combining_class(utf8proc_int32_t c) { return utf8proc_get_property(c)->combi
 // NFC of a run of valid UTF-8. The marks are sorted here: utf8proc's own sort takes quadratic time.
 std::string compose(std::string_view run) {
   std::vector<utf8proc_int32_t> points;
+  std::vector<std::tuple<int, size_t, utf8proc_int32_t>> marks;  // class, place, character
   size_t length = 0;
   for (size_t pos = 0; pos < run.size(); pos += length) {
     utf8proc_int32_t parts[32];
@@ -29,12 +31,13 @@ std::string compose(std::string_view run) {
       ++i;
       continue;
     }
+    marks.clear();
     size_t end = i;
-    while (end < points.size() && combining_class(points[end]) != 0) ++end;
-    std::stable_sort(points.begin() + static_cast<ptrdiff_t>(i),
-                     points.begin() + static_cast<ptrdiff_t>(end),
-                     [](auto a, auto b) { return combining_class(a) < combining_class(b); });
-    i = end;
+    for (; end < points.size() && combining_class(points[end]) != 0; ++end) {
+      marks.push_back({combining_class(points[end]), end - i, points[end]});
+    }
+    std::sort(marks.begin(), marks.end());
+    for (const auto& [mark_class, place, c] : marks) points[i++] = c;
   }
   const auto flags = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
   const utf8proc_ssize_t n =

@@ -81,8 +81,10 @@ Result<Vocabulary> Vocabulary::read_byte_level(const Metadata& metadata) {
   v.arena_.resize(v.offsets_.back());
   v.index_text();
   v.specials_by_spelling_ = v.specials_;
-  std::stable_sort(v.specials_by_spelling_.begin(), v.specials_by_spelling_.end(),
-                   [&](int32_t a, int32_t b) { return v.bytes(a) < v.bytes(b); });
+  std::sort(v.specials_by_spelling_.begin(), v.specials_by_spelling_.end(),
+            [&](int32_t a, int32_t b) {
+              return v.bytes(a) != v.bytes(b) ? v.bytes(a) < v.bytes(b) : a < b;
+            });
   CUTAWAY_OUT(span, "tokens", v.size(), "specials", v.specials_.size());
   return v;
 }
