@@ -1,6 +1,7 @@
 // cutaway tokenize: the ids of a text, the bytes that each stands for, and every merge.
 #include <fmt/format.h>
 
+#include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/exit_status.h"
@@ -25,27 +26,44 @@ std::string range(const Json& item) {
 
 std::string text_of(const Json& item, const char* key) { return item.at(key).get<std::string>(); }
 
-std::string token_table(const Json& result) {
+// A token or a merge may cut characters: then the whole characters, for people to recognise.
+std::string cut_characters(const Json& item, const std::string& text) {
+  const auto size = static_cast<int64_t>(text.size());
+  int64_t begin = item.at("begin").get<int64_t>(), end = item.at("end").get<int64_t>();
+  if (begin < 0 || end > size || begin >= end) return "";
+  const auto continues = [&](int64_t at) {
+    return at < size && (static_cast<unsigned char>(text[static_cast<size_t>(at)]) & 0xC0) == 0x80;
+  };
+  if (!continues(begin) && !continues(end)) return "";
+  while (begin > 0 && continues(begin)) --begin;
+  while (continues(end)) ++end;
+  const std::string whole =
+      text.substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+  return utf8_valid(whole) ? "  of " + in_quotes(whole) : "";
+}
+
+std::string token_table(const Json& result, const std::string& text) {
   std::string out = fmt::format("{:>6}  {:>8}  {:<12}  {}\n", "", "id", "bytes", "piece");
   size_t index = 0;
   for (const Json& token : result.at("tokens")) {
-    out += fmt::format("{:>6}  {:>8}  {:<12}  {}{}\n", index++, token.at("id").get<int64_t>(),
+    out += fmt::format("{:>6}  {:>8}  {:<12}  {}{}{}\n", index++, token.at("id").get<int64_t>(),
                        range(token), in_quotes(from_hex(text_of(token, "bytes"))),
+                       cut_characters(token, text),
                        token.at("special").get<bool>() ? "  special" : "");
   }
   return out;
 }
 
-std::string merge_table(const Json& result) {
+std::string merge_table(const Json& result, const std::string& text) {
   std::string out;
   for (const Json& word : result.at("words")) {
     out += fmt::format("\n{}  {}\n", in_quotes(text_of(word, "text")), range(word));
     size_t step = 0;
     for (const Json& merge : word.at("merges")) {
       const std::string left = text_of(merge, "left"), right = text_of(merge, "right");
-      out += fmt::format("{:>6}  rank {:>7}  {:<12}  {} + {}\n", ++step,
+      out += fmt::format("{:>6}  rank {:>7}  {:<12}  {} + {}{}\n", ++step,
                          merge.at("rank").get<int64_t>(), range(merge), in_quotes(left),
-                         in_quotes(right));
+                         in_quotes(right), cut_characters(merge, text));
     }
     if (step == 0) out += "        no merge\n";
     out += "        ids";
@@ -114,8 +132,8 @@ int tokenize_command(int argc, char** argv) {
   }
   for (const Json& result : models) {
     if (models.size() > 1) write_out(fmt::format("{}\n", printable(text_of(result, "model"))));
-    write_out(token_table(result));
-    if (merges) write_out(merge_table(result));
+    write_out(token_table(result, input));
+    if (merges) write_out(merge_table(result, input));
     write_out("\n");
   }
   write_out(counts(models, input.size()));

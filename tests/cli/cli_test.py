@@ -427,6 +427,19 @@ def test_pull_installs_the_whole_model_and_cleans_up():
         (FOLDER / "real.whl").unlink()
 
 
+def test_progress_on_a_terminal_is_drawn_and_removed():
+    env = hostile_files.python_that_brings(FOLDER, "zeros.whl")
+    script = FOLDER / "fake-path" / "python3"
+    script.write_text(script.read_text() + "sleep 1\n")
+    terminal = Terminal(["pull", "smollm2-135m"], FOLDER, env)
+    terminal.wait_for(" of 92.9 MB")
+    terminal.wait_for("\r\033[K")
+    terminal.wait_for("SHA-256")
+    assert terminal.finish() == 1
+    lines = terminal.text.split("\r")
+    assert all(len(line) <= 80 + len("\033[K") for line in lines if "━" in line or "─" in line)
+
+
 def test_ctrl_c_during_a_pull_leaves_nothing():
     env = program.fake_python(FOLDER, "exec sleep 60\n")
     process = subprocess.Popen([program.binary(), "pull", "smollm2-135m"], cwd=FOLDER,
