@@ -63,7 +63,8 @@ Status LoadedModel::load_text() {
   };
   const auto& special = tokenizer_->special_ids();
   auto parsed =
-      text::ChatTemplate::create(std::move(source), spelling(special.bos), spelling(special.eos));
+      text::ChatTemplate::create(std::move(source), spelling(special.bos), spelling(special.eos),
+                                 text::control_spellings(*tokenizer_));
   if (!parsed.ok()) return parsed.error().within(key);
   chat_template_ = *parsed;
   return {};
