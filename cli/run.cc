@@ -26,7 +26,7 @@ struct RunArgs {
   TraceArgs trace;
   TextArgs prompt;
   std::optional<std::string> system;
-  bool raw = false, json = false;
+  bool raw = false, json = false, ledger = false;
   std::optional<int64_t> max_tokens, top_logprobs;
   SamplingOptions sampling;
   std::vector<std::string> logit_bias, stop;
@@ -52,6 +52,8 @@ void RunArgs::add_to(Args& args) {
   args.texts("--stop", stop, "TEXT", "End before TEXT (may be repeated)");
   args.integer("--top-logprobs", top_logprobs, 0, kMaxTopLogprobs, "N",
                "With --json: N alternatives per token, of the model's own distribution");
+  args.flag("--ledger", ledger,
+            "With --json: for each token what every sampling stage did, the draw and its interval");
   args.flag("--json", json, "One JSON document on stdout");
   args.group("Sampling (default: what the model file recommends, else temperature 0)");
   args.number("--temperature", sampling.temperature, "T", "0: always the likeliest token");
@@ -93,6 +95,9 @@ Status RunArgs::check() const {
   if (top_logprobs && !json) {
     return wrong("top_logprobs", "--top-logprobs has no effect without --json; add it");
   }
+  if (ledger && !json) {
+    return wrong("ledger", "--ledger has no effect without --json; add it");
+  }
   CUTAWAY_TRY(trace.check());
   CUTAWAY_TRY(model.aliases.apply());
   CUTAWAY_ASSIGN([[maybe_unused]] const SessionOptions options, session.options());
@@ -121,6 +126,7 @@ Result<GenerateRequest> RunArgs::request() const {
   request.stop = stop;
   request.logprobs = json;          // nothing else shows them
   request.cancelled = interrupted;  // in the middle of a long prompt, too
+  request.ledger = ledger;
   request.top_logprobs = static_cast<int32_t>(top_logprobs.value_or(0));
   for (const std::string& text : logit_bias) {
     CUTAWAY_ASSIGN(const auto bias, parse_bias(text));

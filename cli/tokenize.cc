@@ -11,12 +11,9 @@
 namespace cutaway::cli {
 namespace {
 
-// The bytes of a hex text; the library writes it.
-std::string from_hex(const std::string& hex) {
+std::string bytes_of(const Json& token) {
   std::string bytes;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
-    bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
-  }
+  for (const Json& byte : token.at("bytes")) bytes += static_cast<char>(byte.get<int>());
   return bytes;
 }
 
@@ -47,7 +44,7 @@ std::string token_table(const Json& result, const std::string& text) {
   size_t index = 0;
   for (const Json& token : result.at("tokens")) {
     out += fmt::format("{:>6}  {:>8}  {:<12}  {}{}{}\n", index++, token.at("id").get<int64_t>(),
-                       range(token), in_quotes(from_hex(text_of(token, "bytes"))),
+                       range(token), in_quotes(bytes_of(token)),
                        cut_characters(token, text),
                        token.at("special").get<bool>() ? "  special" : "");
   }

@@ -73,7 +73,8 @@ Result<sampling::SamplingParams> resolve_sampling(const SamplingOptions& options
 Json to_json(const sampling::SamplingParams& params);
 
 trace::Level to_trace_level(TraceLevel level);
-std::string hex(std::string_view bytes);
+// Bytes as JSON has them everywhere: an array of 0 … 255, as OpenAI's logprobs do.
+std::vector<int> byte_array(std::string_view bytes);
 double peak_rss_mb();
 
 std::unique_ptr<Session> make_session(std::shared_ptr<Engine::Impl> engine,

@@ -20,7 +20,7 @@ Result<Json> ModelImpl::tokenize(const std::string& text, bool parse_special, bo
     const bool special = tokenizer.token_type(token.id) == text::TokenType::kControl;
     tokens.push_back({{"id", token.id},
                       {"piece", tokenizer.piece(token.id)},
-                      {"bytes", hex(tokenizer.token_bytes(token.id, true))},
+                      {"bytes", byte_array(tokenizer.token_bytes(token.id, true))},
                       {"begin", token.begin},
                       {"end", token.end},
                       {"special", special}});

@@ -130,14 +130,9 @@ Json to_json(const sampling::SamplingParams& params) {
           {"seed", params.seed}};
 }
 
-std::string hex(std::string_view bytes) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string out;
-  for (const char c : bytes) {
-    const auto byte = static_cast<uint8_t>(c);
-    out += kDigits[byte >> 4];
-    out += kDigits[byte & 15];
-  }
+std::vector<int> byte_array(std::string_view bytes) {
+  std::vector<int> out;
+  for (const char c : bytes) out.push_back(static_cast<uint8_t>(c));
   return out;
 }
 

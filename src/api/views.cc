@@ -15,11 +15,9 @@ Json token_json(const GeneratedToken& token) {
                    {"piece", alternative.piece},
                    {"logprob", finite_logprob(alternative.logprob)}});
   }
-  std::vector<int> bytes;
-  for (const char c : token.bytes) bytes.push_back(static_cast<uint8_t>(c));
   Json out = {{"id", token.id},
               {"piece", token.piece},
-              {"bytes", bytes},
+              {"bytes", api::byte_array(token.bytes)},
               {"logprob", finite_logprob(token.logprob)},
               {"top", std::move(top)}};
   if (!token.ledger.is_null()) out["ledger"] = token.ledger;
