@@ -359,7 +359,7 @@ TEST(Hostile, ModelNamesThatAreNotKnown) {
 
 TEST(Nfc, ComposesAndKeepsTheWayBack) {
   const std::string text = "xe\xCC\x81y";  // e + U+0301
-  const NfcText nfc(text);
+  const NfcText nfc(UnicodeTable::get(), text);
   EXPECT_EQ(nfc.text(), "x\xC3\xA9y");
   EXPECT_EQ(nfc.input_begin(0), 0u);
   EXPECT_EQ(nfc.input_end(1), 1u);
@@ -369,17 +369,19 @@ TEST(Nfc, ComposesAndKeepsTheWayBack) {
   EXPECT_EQ(nfc.input_end(3), 4u);
   EXPECT_EQ(nfc.input_begin(3), 4u);
   EXPECT_EQ(nfc.input_end(4), 5u);
-  EXPECT_EQ(NfcText("\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB").text(), "\xED\x95\x9C");
-  EXPECT_EQ(NfcText("q\xCC\x87\xCC\xA3").text(), "q\xCC\xA3\xCC\x87");  // marks in order
-  EXPECT_EQ(NfcText("\xE2\x84\xAA").text(), "K");
+  EXPECT_EQ(NfcText(UnicodeTable::get(), "\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB").text(),
+            "\xED\x95\x9C");
+  EXPECT_EQ(NfcText(UnicodeTable::get(), "q\xCC\x87\xCC\xA3").text(),
+            "q\xCC\xA3\xCC\x87");  // marks in order
+  EXPECT_EQ(NfcText(UnicodeTable::get(), "\xE2\x84\xAA").text(), "K");
   const std::string stray = "e\xCC\x81\xFF";  // bytes, not characters: nothing changes
-  EXPECT_EQ(NfcText(stray).text(), stray);
+  EXPECT_EQ(NfcText(UnicodeTable::get(), stray).text(), stray);
 }
 
 TEST(Nfc, AMillionMarksTakeNoQuadraticTime) {
   std::string text = "a";
   for (int i = 0; i < 250'000; ++i) text += i % 2 ? "\xCC\xA3" : "\xCC\x81";
-  const NfcText nfc(text);
+  const NfcText nfc(UnicodeTable::get(), text);
   EXPECT_EQ(nfc.text().substr(0, 5), "\xE1\xBA\xA1\xCC\xA3");
 }
 

@@ -63,6 +63,23 @@ void merge_overlaps(std::vector<TextRange>& ranges) {
   ranges.resize(kept);
 }
 
+// Length of the longest spelling at text[pos], 0: none.
+size_t longest_at(const std::vector<std::string>& sorted, std::string_view text, size_t pos) {
+  size_t found = 0;
+  auto begin = sorted.begin(), end = sorted.end();
+  // Narrows the sorted list one character at a time.
+  for (size_t n = 0; begin != end && pos + n < text.size(); ++n) {
+    const auto at = [n](const std::string& s) {
+      return n < s.size() ? static_cast<int>(static_cast<uint8_t>(s[n])) : -1;
+    };
+    const int byte = static_cast<uint8_t>(text[pos + n]);
+    begin = std::partition_point(begin, end, [&](const auto& s) { return at(s) < byte; });
+    end = std::partition_point(begin, end, [&](const auto& s) { return at(s) <= byte; });
+    if (begin != end && begin->size() == n + 1) found = n + 1;
+  }
+  return found;
+}
+
 }  // namespace
 
 ControlSpellings::ControlSpellings(std::vector<std::string> spellings)
@@ -78,28 +95,11 @@ ControlSpellings::ControlSpellings(std::vector<std::string> spellings)
   std::sort(reversed_.begin(), reversed_.end());
 }
 
-// Length of the longest spelling at text[pos], 0: none.
-size_t ControlSpellings::longest_at(std::string_view text, size_t pos) const {
-  size_t found = 0;
-  auto begin = sorted_.begin(), end = sorted_.end();
-  // Narrows the sorted list one character at a time.
-  for (size_t n = 0; begin != end && pos + n < text.size(); ++n) {
-    const auto at = [n](const std::string& s) {
-      return n < s.size() ? static_cast<int>(static_cast<uint8_t>(s[n])) : -1;
-    };
-    const int byte = static_cast<uint8_t>(text[pos + n]);
-    begin = std::partition_point(begin, end, [&](const auto& s) { return at(s) < byte; });
-    end = std::partition_point(begin, end, [&](const auto& s) { return at(s) <= byte; });
-    if (begin != end && begin->size() == n + 1) found = n + 1;
-  }
-  return found;
-}
-
 std::vector<TextRange> ControlSpellings::complete(std::string_view text) const {
   CUTAWAY_SPAN(span, "text::ControlSpellings::complete", "text", text);
   std::vector<TextRange> ranges;
   for (size_t pos = 0; pos < text.size();) {
-    const size_t n = longest_at(text, pos);
+    const size_t n = longest_at(sorted_, text, pos);
     if (n > 0) ranges.push_back({pos, pos + n});
     pos += std::max<size_t>(n, 1);
   }

@@ -28,8 +28,6 @@ class ControlSpellings {
   const std::vector<std::string>& all() const { return sorted_; }
 
  private:
-  size_t longest_at(std::string_view text, size_t pos) const;
-
   std::vector<std::string> sorted_;    // ascending, without empty ones
   std::vector<std::string> reversed_;  // each written backwards, ascending
   size_t longest_ = 0;

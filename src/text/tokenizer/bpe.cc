@@ -74,6 +74,7 @@ class ByteBpeTokenizer final : public Tokenizer {
   Bpe bpe_;
   SpecialMatcher specials_;
   const PreTokenizer* pre_;
+  const UnicodeTable& unicode_ = UnicodeTable::get();
   SpecialIds ids_;
   std::vector<int32_t> end_ids_;
 };
@@ -98,18 +99,17 @@ Error no_byte(const Error& error, const WordOrigin& origin, size_t byte) {
 // Calls on_word(word, origin) for each pre-token of a text without special tokens.
 template <typename OnWord>
 Status ByteBpeTokenizer::walk_words(std::string_view text, size_t offset, OnWord on_word) const {
-  const UnicodeTable& unicode = UnicodeTable::get();
   const auto cut = [&](std::string_view part, const NfcText* nfc) -> Status {
     for (size_t pos = 0; pos < part.size();) {
-      const size_t end = pre_->next(unicode, part, pos);
+      const size_t end = pre_->next(unicode_, part, pos);
       CUTAWAY_TRY(on_word(part.substr(pos, end - pos), WordOrigin{nfc, offset, pos}));
       pos = end;
     }
     return {};
   };
   if (!pre_->nfc) return cut(text, nullptr);
-  const NfcText nfc(text);
-  return cut(nfc.text(), nfc.text().data() == text.data() ? nullptr : &nfc);
+  const NfcText nfc(unicode_, text);
+  return cut(nfc.text(), nfc.changed() ? &nfc : nullptr);
 }
 
 template <typename OnWord, typename OnSpecial>

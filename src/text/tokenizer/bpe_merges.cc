@@ -6,9 +6,9 @@
 #include <bit>
 #include <functional>
 
+#include "base/hash_mix.h"
 #include "base/json.h"
 #include "text/tokenizer/byte_level.h"
-#include "text/tokenizer/hash_mix.h"
 #include "trace/trace.h"
 
 namespace cutaway::text {
@@ -41,6 +41,12 @@ Result<Halves> split_merge(size_t index, const std::string& merge, std::string& 
   return Halves{static_cast<size_t>(left), static_cast<size_t>(right)};
 }
 
+constexpr uint64_t kFree = ~uint64_t{0};
+
+uint64_t pair_key(int32_t left, int32_t right) {
+  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+}
+
 bool is_special_text(const Vocabulary& vocabulary, const std::string& merge) {
   std::string spelling = merge;
   spelling.erase(spelling.find(' '), 1);
@@ -49,14 +55,13 @@ bool is_special_text(const Vocabulary& vocabulary, const std::string& merge) {
 
 }  // namespace
 
-size_t MergeTable::hash(uint64_t key) { return hash_pair(key); }
-
-void MergeTable::insert(int32_t left, int32_t right, Merge merge) {
+Merge MergeTable::find(int32_t left, int32_t right) const {
   const uint64_t key = pair_key(left, right);
-  size_t i = hash(key) & mask_;
-  while (slots_[i].key != kFree && slots_[i].key != key) i = (i + 1) & mask_;
-  if (slots_[i].key == kFree) ++size_;
-  slots_[i] = {key, merge};  // of two equal merges the later counts, as in `tokenizers`
+  for (size_t i = hash_pair(key) & mask_;; i = (i + 1) & mask_) {
+    const Slot& slot = slots_[i];
+    if (slot.key == key) return slot.merge;
+    if (slot.key == kFree) return {};
+  }
 }
 
 Result<MergeTable> MergeTable::read(const Metadata& metadata, const Vocabulary& vocabulary) {
@@ -95,7 +100,12 @@ Result<MergeTable> MergeTable::read(const Metadata& metadata, const Vocabulary& 
     }
     guess = id + 1;
     const Merge made{static_cast<uint32_t>(i), id};
-    table.insert(left, right, made);
+    const uint64_t key = pair_key(left, right);
+    size_t at = hash_pair(key) & table.mask_;
+    while (table.slots_[at].key != kFree && table.slots_[at].key != key)
+      at = (at + 1) & table.mask_;
+    if (table.slots_[at].key == kFree) ++table.size_;
+    table.slots_[at] = {key, made};  // of two equal merges the later counts, as in `tokenizers`
     if (halves.left == 1 && halves.right == 1) {
       table.byte_pairs_[static_cast<size_t>(static_cast<uint8_t>(whole[0])) << 8 |
                         static_cast<uint8_t>(whole[1])] = made;
@@ -105,6 +115,94 @@ Result<MergeTable> MergeTable::read(const Metadata& metadata, const Vocabulary& 
   return table;
 }
 
+namespace {
+
+constexpr size_t kShort = 48;  // bytes up to which a scan beats the queue
+
+// Merge the pair of the lowest rank, the leftmost among equals, until none is left: by looking at
+// all pairs each time.
+void merge_short(const MergeTable& merges, std::string_view word, Bpe::Scratch& scratch,
+                 std::vector<MadeMerge>* made) {
+  std::vector<Part>& parts = scratch.parts;
+  size_t n = parts.size();
+  Merge pairs[kShort];
+  const auto find = [&](size_t i) { return merges.find(parts[i].id, parts[i + 1].id); };
+  for (size_t i = 0; i + 1 < n; ++i) {
+    pairs[i] = merges.find_bytes(static_cast<uint8_t>(word[i]), static_cast<uint8_t>(word[i + 1]));
+  }
+  scratch.operations += n;
+  while (n > 1) {
+    size_t best = 0;
+    for (size_t i = 1; i + 1 < n; ++i) {
+      if (pairs[i].rank < pairs[best].rank) best = i;
+    }
+    scratch.operations += n;
+    if (!pairs[best].exists()) break;
+    if (made) {
+      made->push_back(
+          {pairs[best].rank, best ? parts[best - 1].end : 0, parts[best].end, parts[best + 1].end});
+    }
+    parts[best] = {pairs[best].id, parts[best + 1].end};
+    for (size_t i = best + 1; i + 1 < n; ++i) parts[i] = parts[i + 1];
+    for (size_t i = best + 1; i + 2 < n; ++i) pairs[i] = pairs[i + 1];
+    --n;
+    if (best > 0) pairs[best - 1] = find(best - 1);
+    if (best + 1 < n) pairs[best] = find(best);
+  }
+  parts.resize(n);
+}
+
+// The same order from a queue of (rank, position) over a linked list: n log n.
+void merge_long(const MergeTable& merges, Bpe::Scratch& scratch, std::vector<MadeMerge>* made) {
+  std::vector<Part>& parts = scratch.parts;
+  const uint32_t n = static_cast<uint32_t>(parts.size());
+  constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+  scratch.next.resize(n);
+  scratch.previous.resize(n);
+  std::vector<uint64_t>& heap = scratch.heap;
+  heap.clear();
+  const auto offer = [&](uint32_t i) {
+    ++scratch.operations;
+    const uint32_t j = scratch.next[i];
+    if (j == kNone) return;
+    const Merge merge = merges.find(parts[i].id, parts[j].id);
+    if (!merge.exists()) return;
+    heap.push_back(static_cast<uint64_t>(merge.rank) << 32 | i);
+    std::push_heap(heap.begin(), heap.end(), std::greater<>());
+  };
+  for (uint32_t i = 0; i < n; ++i) {
+    scratch.next[i] = i + 1 < n ? i + 1 : kNone;
+    scratch.previous[i] = i > 0 ? i - 1 : kNone;
+  }
+  for (uint32_t i = 0; i + 1 < n; ++i) offer(i);
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const uint64_t top = heap.back();
+    heap.pop_back();
+    ++scratch.operations;
+    const uint32_t i = static_cast<uint32_t>(top);
+    const uint32_t rank = static_cast<uint32_t>(top >> 32);
+    if (parts[i].id < 0 || scratch.next[i] == kNone) continue;  // merged away since
+    const uint32_t j = scratch.next[i];
+    const Merge merge = merges.find(parts[i].id, parts[j].id);
+    if (merge.rank != rank) continue;  // a part of the pair has changed since
+    if (made) {
+      const uint32_t before = scratch.previous[i];
+      made->push_back({rank, before == kNone ? 0 : parts[before].end, parts[i].end, parts[j].end});
+    }
+    parts[i] = {merge.id, parts[j].end};
+    parts[j].id = -1;
+    const uint32_t after = scratch.next[j];
+    scratch.next[i] = after;
+    if (after != kNone) scratch.previous[after] = i;
+    if (scratch.previous[i] != kNone) offer(scratch.previous[i]);
+    offer(i);
+  }
+  std::erase_if(parts, [](const Part& part) { return part.id < 0; });
+}
+
+}  // namespace
+
 Bpe::Bpe(std::shared_ptr<const Vocabulary> vocabulary, MergeTable merges, bool ignore_merges)
     : vocabulary_(std::move(vocabulary)),
       merges_(std::move(merges)),
@@ -113,25 +211,21 @@ Bpe::Bpe(std::shared_ptr<const Vocabulary> vocabulary, MergeTable merges, bool i
   CUTAWAY_SPAN(span, "text::Bpe::Bpe", "merges", merges_.size(), "ignore_merges", ignore_merges);
 }
 
-// The token that is the whole word, when merging would end there; −1: none, or not known.
-int32_t Bpe::whole_token(std::string_view word) const {
-  if (word.size() > vocabulary_->longest_text()) return -1;
-  const int32_t id = vocabulary_->find_text(word);
-  if (id < 0 || ignore_merges_) return id;
-  std::atomic<uint8_t>& state = whole_[static_cast<size_t>(id)];
-  return state.load(std::memory_order_relaxed) == kWhole ? id : -1;
-}
-
 Result<const std::vector<Part>*> Bpe::encode(std::string_view word, bool drop, Scratch& scratch,
                                              std::vector<MadeMerge>* made, size_t& bad_byte) const {
   std::vector<Part>& parts = scratch.parts;
   parts.clear();
-  if (!made || ignore_merges_) {
-    if (const int32_t id = whole_token(word); id >= 0) {
-      parts.push_back({id, static_cast<uint32_t>(word.size())});
-      ++scratch.operations;
-      return &parts;
-    }
+  // The token that is the whole word, if merging is known to end there.
+  const bool fits = word.size() <= vocabulary_->longest_text();
+  const int32_t whole = fits ? vocabulary_->find_text(word) : -1;
+  const bool taken =
+      whole >= 0 &&
+      (ignore_merges_ ||
+       (!made && whole_[static_cast<size_t>(whole)].load(std::memory_order_relaxed) == kWhole));
+  if (taken) {
+    parts.push_back({whole, static_cast<uint32_t>(word.size())});
+    ++scratch.operations;
+    return &parts;
   }
   if (word.size() >= std::numeric_limits<uint32_t>::max()) {
     return Error{ErrorCode::kTooLarge, "a single word of 4 GiB or more"};
@@ -157,98 +251,15 @@ Result<const std::vector<Part>*> Bpe::encode(std::string_view word, bool drop, S
     text = scratch.kept;
   }
   if (parts.size() <= kShort) {
-    merge_short(text, scratch, made);
+    merge_short(merges_, text, scratch, made);
   } else {
-    merge_long(scratch, made);
+    merge_long(merges_, scratch, made);
   }
-  if (!ignore_merges_ && word.size() <= vocabulary_->longest_text()) {
-    if (const int32_t id = vocabulary_->find_text(word); id >= 0) {
-      const bool whole = parts.size() == 1 && parts[0].id == id;
-      whole_[static_cast<size_t>(id)].store(whole ? kWhole : kNotWhole, std::memory_order_relaxed);
-    }
+  if (whole >= 0) {
+    const bool same = parts.size() == 1 && parts[0].id == whole;
+    whole_[static_cast<size_t>(whole)].store(same ? kWhole : kNotWhole, std::memory_order_relaxed);
   }
   return &parts;
-}
-
-// Merge the pair of the lowest rank, the leftmost among equals, until none is left: by looking at
-// all pairs each time.
-void Bpe::merge_short(std::string_view word, Scratch& scratch, std::vector<MadeMerge>* made) const {
-  std::vector<Part>& parts = scratch.parts;
-  size_t n = parts.size();
-  Merge pairs[kShort];
-  const auto find = [&](size_t i) { return merges_.find(parts[i].id, parts[i + 1].id); };
-  for (size_t i = 0; i + 1 < n; ++i) {
-    pairs[i] = merges_.find_bytes(static_cast<uint8_t>(word[i]), static_cast<uint8_t>(word[i + 1]));
-  }
-  scratch.operations += n;
-  while (n > 1) {
-    size_t best = 0;
-    for (size_t i = 1; i + 1 < n; ++i) {
-      if (pairs[i].rank < pairs[best].rank) best = i;
-    }
-    scratch.operations += n;
-    if (!pairs[best].exists()) break;
-    if (made) {
-      made->push_back(
-          {pairs[best].rank, best ? parts[best - 1].end : 0, parts[best].end, parts[best + 1].end});
-    }
-    parts[best] = {pairs[best].id, parts[best + 1].end};
-    for (size_t i = best + 1; i + 1 < n; ++i) parts[i] = parts[i + 1];
-    for (size_t i = best + 1; i + 2 < n; ++i) pairs[i] = pairs[i + 1];
-    --n;
-    if (best > 0) pairs[best - 1] = find(best - 1);
-    if (best + 1 < n) pairs[best] = find(best);
-  }
-  parts.resize(n);
-}
-
-// The same order from a queue of (rank, position) over a linked list: n log n.
-void Bpe::merge_long(Scratch& scratch, std::vector<MadeMerge>* made) const {
-  std::vector<Part>& parts = scratch.parts;
-  const uint32_t n = static_cast<uint32_t>(parts.size());
-  constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
-  scratch.next.resize(n);
-  scratch.previous.resize(n);
-  std::vector<uint64_t>& heap = scratch.heap;
-  heap.clear();
-  const auto offer = [&](uint32_t i) {
-    ++scratch.operations;
-    const uint32_t j = scratch.next[i];
-    if (j == kNone) return;
-    const Merge merge = merges_.find(parts[i].id, parts[j].id);
-    if (!merge.exists()) return;
-    heap.push_back(static_cast<uint64_t>(merge.rank) << 32 | i);
-    std::push_heap(heap.begin(), heap.end(), std::greater<>());
-  };
-  for (uint32_t i = 0; i < n; ++i) {
-    scratch.next[i] = i + 1 < n ? i + 1 : kNone;
-    scratch.previous[i] = i > 0 ? i - 1 : kNone;
-  }
-  for (uint32_t i = 0; i + 1 < n; ++i) offer(i);
-  while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
-    const uint64_t top = heap.back();
-    heap.pop_back();
-    ++scratch.operations;
-    const uint32_t i = static_cast<uint32_t>(top);
-    const uint32_t rank = static_cast<uint32_t>(top >> 32);
-    if (parts[i].id < 0 || scratch.next[i] == kNone) continue;  // merged away since
-    const uint32_t j = scratch.next[i];
-    const Merge merge = merges_.find(parts[i].id, parts[j].id);
-    if (merge.rank != rank) continue;  // a part of the pair has changed since
-    if (made) {
-      const uint32_t before = scratch.previous[i];
-      made->push_back({rank, before == kNone ? 0 : parts[before].end, parts[i].end, parts[j].end});
-    }
-    parts[i] = {merge.id, parts[j].end};
-    parts[j].id = -1;
-    const uint32_t after = scratch.next[j];
-    scratch.next[i] = after;
-    if (after != kNone) scratch.previous[after] = i;
-    if (scratch.previous[i] != kNone) offer(scratch.previous[i]);
-    offer(i);
-  }
-  std::erase_if(parts, [](const Part& part) { return part.id < 0; });
 }
 
 }  // namespace cutaway::text

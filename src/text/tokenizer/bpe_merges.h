@@ -28,14 +28,7 @@ class MergeTable {
   // make a control token is left out: text never becomes one.
   static Result<MergeTable> read(const Metadata& metadata, const Vocabulary& vocabulary);
 
-  Merge find(int32_t left, int32_t right) const {
-    const uint64_t key = pair_key(left, right);
-    for (size_t i = hash(key) & mask_;; i = (i + 1) & mask_) {
-      const Slot& slot = slots_[i];
-      if (slot.key == key) return slot.merge;
-      if (slot.key == kFree) return {};
-    }
-  }
+  Merge find(int32_t left, int32_t right) const;
   // The same for two tokens that are one byte each: no hash.
   Merge find_bytes(uint8_t left, uint8_t right) const {
     return byte_pairs_[static_cast<size_t>(left) << 8 | right];
@@ -43,17 +36,10 @@ class MergeTable {
   size_t size() const { return size_; }
 
  private:
-  static constexpr uint64_t kFree = ~uint64_t{0};
   struct Slot {
-    uint64_t key = kFree;
+    uint64_t key = ~uint64_t{0};  // that: free
     Merge merge;
   };
-  static uint64_t pair_key(int32_t left, int32_t right) {
-    return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-  }
-  static size_t hash(uint64_t key);
-  void insert(int32_t left, int32_t right, Merge merge);
-
   std::vector<Slot> slots_ = std::vector<Slot>(1);
   std::vector<Merge> byte_pairs_ = std::vector<Merge>(65536);
   size_t mask_ = 0;
@@ -93,12 +79,6 @@ class Bpe {
                                           std::vector<MadeMerge>* made, size_t& bad_byte) const;
 
  private:
-  static constexpr size_t kShort = 48;  // up to here a scan beats the queue
-
-  void merge_short(std::string_view word, Scratch& scratch, std::vector<MadeMerge>* made) const;
-  void merge_long(Scratch& scratch, std::vector<MadeMerge>* made) const;
-  int32_t whole_token(std::string_view word) const;
-
   std::shared_ptr<const Vocabulary> vocabulary_;
   MergeTable merges_;
   bool ignore_merges_;

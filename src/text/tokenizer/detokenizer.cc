@@ -51,6 +51,7 @@ Result<StopMatcher> StopMatcher::create(std::vector<std::string> stops) {
 // Takes from held_ what is decided: up to the first place where a stop string is complete, or
 // (unless this is the end) could still become so.
 StopMatcher::Step StopMatcher::settle(bool at_end) {
+  CUTAWAY_SPAN(span, "text::StopMatcher::settle", "at_end", at_end);
   Step step;
   const std::string_view held = held_;
   size_t pos = 0;

@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "base/utf8.h"
-#include "text/tokenizer/unicode.h"
 #include "trace/trace.h"
 
 namespace cutaway::text {
@@ -47,11 +46,17 @@ std::string compose(std::string_view run) {
   return out;
 }
 
+// The last change that begins at or before pos of the output; null: none.
+const NfcText::Change* last_before(const std::vector<NfcText::Change>& changes, size_t pos) {
+  auto it = std::upper_bound(changes.begin(), changes.end(), pos,
+                             [](size_t p, const NfcText::Change& c) { return p < c.out_begin; });
+  return it == changes.begin() ? nullptr : &*(it - 1);
+}
+
 }  // namespace
 
-NfcText::NfcText(std::string_view input) : input_(input) {
+NfcText::NfcText(const UnicodeTable& unicode, std::string_view input) : text_(input) {
   CUTAWAY_SPAN(span, "text::NfcText::NfcText", "input", input);
-  const UnicodeTable& unicode = UnicodeTable::get();
   size_t copied = 0;    // input bytes that out_ already holds, once there is a change
   size_t previous = 0;  // where the character before `pos` begins
   bool valid = false;   // that character is one (and not a stray byte, or nothing)
@@ -87,24 +92,21 @@ NfcText::NfcText(std::string_view input) : input_(input) {
     valid = false;
   }
   if (!changes_.empty() && !utf8_valid(input)) changes_.clear();
-  if (!changes_.empty()) out_.append(input, copied);
-  CUTAWAY_OUT(span, "text", text(), "changes", changes_.size());
-}
-
-const NfcText::Change* NfcText::last_before(size_t pos) const {
-  auto it = std::upper_bound(changes_.begin(), changes_.end(), pos,
-                             [](size_t p, const Change& c) { return p < c.out_begin; });
-  return it == changes_.begin() ? nullptr : &*(it - 1);
+  if (!changes_.empty()) {
+    out_.append(input, copied);
+    text_ = out_;
+  }
+  CUTAWAY_OUT(span, "text", text_, "changes", changes_.size());
 }
 
 size_t NfcText::input_begin(size_t pos) const {
-  const Change* change = last_before(pos);
+  const Change* change = last_before(changes_, pos);
   if (!change) return pos;
   return pos < change->out_end ? change->in_begin : pos - change->out_end + change->in_end;
 }
 
 size_t NfcText::input_end(size_t pos) const {
-  const Change* change = last_before(pos);
+  const Change* change = last_before(changes_, pos);
   // A range may end where a change begins: it then ends before it.
   if (change && change->out_begin == pos) {
     return change->out_end == pos ? change->in_end : change->in_begin;

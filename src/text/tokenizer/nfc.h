@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/tokenizer/unicode.h"
+
 namespace cutaway::text {
 
 // The NFC of a text, as Hugging Face `tokenizers` makes it (its Unicode version: characters newer
@@ -13,24 +15,25 @@ namespace cutaway::text {
 // nearly always, `text` is the input itself and nothing is copied.
 class NfcText {
  public:
-  explicit NfcText(std::string_view input);
+  NfcText(const UnicodeTable& unicode, std::string_view input);
   NfcText(const NfcText&) = delete;
   NfcText& operator=(const NfcText&) = delete;
 
-  std::string_view text() const { return changes_.empty() ? input_ : std::string_view(out_); }
+  std::string_view text() const { return text_; }
+  bool changed() const { return !changes_.empty(); }
 
   // Byte range in the input for a range of text(). A run that NFC rewrote is one whole: a range
   // that begins or ends inside it covers all of it, so that ranges of neighbours may overlap there.
   size_t input_begin(size_t pos) const;
   size_t input_end(size_t pos) const;
 
- private:
+  // A run that was rewritten.
   struct Change {
     size_t out_begin, out_end, in_begin, in_end;
   };
-  const Change* last_before(size_t pos) const;
 
-  std::string_view input_;
+ private:
+  std::string_view text_;  // the input, or out_
   std::string out_;
   std::vector<Change> changes_;  // ascending
 };

@@ -7,6 +7,32 @@
 #include "trace/trace.h"
 
 namespace cutaway::text {
+namespace {
+
+using Nodes = std::vector<SpecialMatcher::Node>;
+
+// The child of a node for a byte; 0: none.
+uint32_t step(const Nodes& nodes, uint32_t node, uint8_t byte) {
+  uint32_t child = nodes[node].child;
+  while (child != 0 && nodes[child].byte != byte) child = nodes[child].sibling;
+  return child;
+}
+
+// The longest allowed spelling at pos, or one with id −1. `node` is that of the byte at pos;
+// control tokens end by trusted_end.
+SpecialMatch longest_at(const Nodes& nodes, uint32_t node, std::string_view text, size_t pos,
+                        size_t trusted_end) {
+  SpecialMatch best{pos, pos, -1};
+  for (size_t end = pos + 1; node != 0; ++end) {
+    if (nodes[node].user >= 0) best = {pos, end, nodes[node].user};
+    if (nodes[node].control >= 0 && end <= trusted_end) best = {pos, end, nodes[node].control};
+    if (end == text.size()) break;
+    node = step(nodes, node, static_cast<uint8_t>(text[end]));
+  }
+  return best;
+}
+
+}  // namespace
 
 Result<SpecialMatcher> SpecialMatcher::create(const Vocabulary& vocabulary) {
   CUTAWAY_SPAN(span, "text::SpecialMatcher::create", "specials", vocabulary.specials().size());
@@ -26,7 +52,7 @@ Result<SpecialMatcher> SpecialMatcher::create(const Vocabulary& vocabulary) {
     uint32_t node = 0;
     for (const char c : spelling) {
       const uint8_t byte = static_cast<uint8_t>(c);
-      uint32_t next = node == 0 ? m.roots_[byte] : m.step(node, byte);
+      uint32_t next = node == 0 ? m.roots_[byte] : step(m.nodes_, node, byte);
       if (next == 0) {
         next = static_cast<uint32_t>(m.nodes_.size());
         Node fresh;
@@ -47,26 +73,6 @@ Result<SpecialMatcher> SpecialMatcher::create(const Vocabulary& vocabulary) {
   return m;
 }
 
-uint32_t SpecialMatcher::step(uint32_t node, uint8_t byte) const {
-  uint32_t child = nodes_[node].child;
-  while (child != 0 && nodes_[child].byte != byte) child = nodes_[child].sibling;
-  return child;
-}
-
-// The longest allowed spelling at pos, or one with id −1. Control tokens end by trusted_end.
-SpecialMatch SpecialMatcher::longest_at(std::string_view text, size_t pos,
-                                        size_t trusted_end) const {
-  SpecialMatch best{pos, pos, -1};
-  uint32_t node = roots_[static_cast<uint8_t>(text[pos])];
-  for (size_t end = pos + 1; node != 0; ++end) {
-    if (nodes_[node].user >= 0) best = {pos, end, nodes_[node].user};
-    if (nodes_[node].control >= 0 && end <= trusted_end) best = {pos, end, nodes_[node].control};
-    if (end == text.size()) break;
-    node = step(node, static_cast<uint8_t>(text[end]));
-  }
-  return best;
-}
-
 std::vector<SpecialMatch> SpecialMatcher::find(std::string_view text,
                                                const std::vector<Run>& runs) const {
   CUTAWAY_SPAN(span, "text::SpecialMatcher::find", "text", text, "runs", runs.size());
@@ -80,7 +86,8 @@ std::vector<SpecialMatch> SpecialMatcher::find(std::string_view text,
         ++pos;
         continue;
       }
-      const SpecialMatch match = longest_at(text, pos, run.trusted ? run.end : 0);
+      const SpecialMatch match =
+          longest_at(nodes_, roots_[byte], text, pos, run.trusted ? run.end : 0);
       if (match.id < 0) {
         ++pos;
         continue;

@@ -33,15 +33,14 @@ class SpecialMatcher {
   // Precondition: runs ascend and the last one ends at text.size().
   std::vector<SpecialMatch> find(std::string_view text, const std::vector<Run>& runs) const;
 
- private:
+  // A node of the tree of spellings.
   struct Node {
     uint32_t child = 0, sibling = 0;  // 0: none (the root is nobody's child)
     int32_t control = -1, user = -1;  // the token whose spelling ends here
     uint8_t byte = 0;
   };
-  uint32_t step(uint32_t node, uint8_t byte) const;
-  SpecialMatch longest_at(std::string_view text, size_t pos, size_t trusted_end) const;
 
+ private:
   std::vector<Node> nodes_ = std::vector<Node>(1);
   std::array<uint32_t, 256> roots_{};   // child of the root by byte
   std::array<bool, 256> user_first_{};  // bytes with which a user-defined token begins

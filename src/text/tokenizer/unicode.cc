@@ -1,12 +1,14 @@
 #include "text/tokenizer/unicode.h"
 
+#include <algorithm>
 #include <map>
 
-#include "base/utf8.h"
+#include "trace/trace.h"
 
 namespace cutaway::text {
 
 UnicodeTable::UnicodeTable() {
+  CUTAWAY_SPAN(span, "text::UnicodeTable::UnicodeTable", "ranges", kUnicodeRangeCount);
   constexpr uint32_t kBlock = 1u << kShift;
   constexpr uint32_t kBlocks = 0x110000 / kBlock;
   block_.resize(kBlocks);
@@ -30,13 +32,9 @@ UnicodeTable::UnicodeTable() {
 }
 
 const UnicodeTable& UnicodeTable::get() {
+  CUTAWAY_SPAN(span, "text::UnicodeTable::get");
   static const UnicodeTable table;
   return table;
-}
-
-uint8_t UnicodeTable::beyond_ascii(std::string_view text, size_t pos, size_t& length) const {
-  const int32_t code_point = utf8_decode(text, pos, length);
-  return code_point < 0 ? 0 : flags(static_cast<uint32_t>(code_point));
 }
 
 }  // namespace cutaway::text

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace cutaway::text {
 
 enum UnicodeFlag : uint8_t {
@@ -42,7 +44,8 @@ class UnicodeTable {
       length = 1;
       return cells_[static_cast<size_t>(block_[0]) << kShift | byte];
     }
-    return beyond_ascii(text, pos, length);
+    const int32_t code_point = utf8_decode(text, pos, length);
+    return code_point < 0 ? 0 : flags(static_cast<uint32_t>(code_point));
   }
 
  private:
@@ -50,7 +53,6 @@ class UnicodeTable {
   static constexpr uint32_t kMask = (1u << kShift) - 1;
 
   UnicodeTable();
-  uint8_t beyond_ascii(std::string_view text, size_t pos, size_t& length) const;
 
   std::vector<uint16_t> block_;  // code point / 128 → block of cells_
   std::vector<uint8_t> cells_;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/hash_mix.h"
 #include "text/tokenizer/byte_level.h"
-#include "text/tokenizer/hash_mix.h"
 #include "trace/trace.h"
 
 namespace cutaway::text {
@@ -90,6 +90,7 @@ Result<Vocabulary> Vocabulary::read_byte_level(const Metadata& metadata) {
 }
 
 void Vocabulary::index_text() {
+  CUTAWAY_SPAN(span, "text::Vocabulary::index_text");
   slots_.assign(std::bit_ceil(types_.size() * 2), Slot{0, -1});
   const size_t mask = slots_.size() - 1;
   for (int32_t id = 0; id < size(); ++id) {
@@ -115,6 +116,7 @@ int32_t Vocabulary::find_text(std::string_view s) const {
 }
 
 int32_t Vocabulary::find_special(std::string_view spelling) const {
+  CUTAWAY_SPAN(span, "text::Vocabulary::find_special", "spelling", spelling);
   auto it = std::upper_bound(specials_by_spelling_.begin(), specials_by_spelling_.end(), spelling,
                              [&](std::string_view s, int32_t id) { return s < bytes(id); });
   if (it == specials_by_spelling_.begin() || bytes(*(it - 1)) != spelling) return -1;

@@ -22,8 +22,8 @@ class Vocabulary {
   TokenType type(int32_t id) const { return types_[static_cast<size_t>(id)]; }
   // Normal tokens: the bytes that they stand for. Others: their spelling.
   std::string_view bytes(int32_t id) const {
-    const size_t i = static_cast<size_t>(id);
-    return std::string_view(arena_).substr(offsets_[i], offsets_[i + 1] - offsets_[i]);
+    return {arena_.data() + offsets_[static_cast<size_t>(id)],
+            offsets_[static_cast<size_t>(id) + 1] - offsets_[static_cast<size_t>(id)]};
   }
 
   // The token that ordinary text with these bytes may become, −1: none. Control tokens and those

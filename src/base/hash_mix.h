@@ -1,11 +1,11 @@
-// Hashes for the tokenizer's two flat tables.
+// Quick hashes for flat tables in memory (the records' hash is hash.h's).
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <string_view>
 
-namespace cutaway::text {
+namespace cutaway {
 
 __extension__ using Wide = unsigned __int128;
 
@@ -34,4 +34,4 @@ inline uint32_t hash_pair(uint64_t key) {
   return static_cast<uint32_t>(mix64(key ^ 0xA0761D6478BD642Fu, 0x9E3779B97F4A7C15u));
 }
 
-}  // namespace cutaway::text
+}  // namespace cutaway
