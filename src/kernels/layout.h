@@ -1,14 +1,15 @@
 // How weights lie in memory after loading: 16 output rows interleaved, so that a SIMD lane owns an
 // output row and accumulates over K in one fixed order, whatever the number of columns.
 //
-// A matrix of `rows` × `cols` (out × in features) is ⌈rows / 16⌉ groups; the last one is padded with
-// zero rows. A group is a sequence of blocks along K. All file types map onto these layouts:
+// A matrix of `rows` × `cols` (out × in features) is ⌈rows / 16⌉ groups; the last one is padded
+// with zero rows. A group is a sequence of blocks along K. All file types map onto these layouts:
 //
 //   layout      per block of 16 rows × 32 K                                          from
 //   kNibbleMin  f16 d[16]; f16 m[16]; u8 q[4][64]      w = d · q + m                 Q4_1
 //   kNibble     f16 d[16]; u8 q[4][64]                 w = d · (q − 8)               Q4_0
 //   kByte       f16 d[16]; i8 q[8][64]                 w = d · q                     Q8_0
-//     q[j][4·r + i]: row r, K element 4·j + i; nibbles: low half K = 4·j + i, high half 16 + 4·j + i
+//     q[j][4·r + i]: row r, K element 4·j + i; nibbles: low half K = 4·j + i, high half 16 + 4·j +
+//     i
 //   layout      per K element                                                        from
 //   kHalf       f16 w[16]                                                            F16
 //   kBrain      bf16 w[16]                                                           BF16

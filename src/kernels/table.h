@@ -42,31 +42,30 @@ struct KvTile {
 };
 
 // Partial attention of n query rows over one tile. Row r sees the keys [begin[r], end[r]) of the
-// tile (0 ≤ begin ≤ end ≤ 64). Per row: max of the scores, Σ exp(score − max), Σ exp(score − max)·v,
-// keys in order. A row that sees none gives max = −inf, sum = 0, out = 0.
+// tile (0 ≤ begin ≤ end ≤ 64). Per row: max of the scores, Σ exp(score − max), Σ exp(score −
+// max)·v, keys in order. A row that sees none gives max = −inf, sum = 0, out = 0.
 struct AttentionTileArgs {
   KvTile tile;
   int64_t d_k = 0, d_v = 0;
-  int64_t n = 0;               // query rows
+  int64_t n = 0;                    // query rows
   const float* const* q = nullptr;  // n pointers to d_k values
-  float scale = 1;             // score = scale · (q · k)
-  float soft_cap = 0;          // > 0: score = cap · tanh(score / cap)
+  float scale = 1;                  // score = scale · (q · k)
+  float soft_cap = 0;               // > 0: score = cap · tanh(score / cap)
   const int32_t* begin = nullptr;
   const int32_t* end = nullptr;
-  float* max = nullptr;        // [n]
-  float* sum = nullptr;        // [n]
-  float* out = nullptr;        // [n][d_v]
+  float* max = nullptr;  // [n]
+  float* sum = nullptr;  // [n]
+  float* out = nullptr;  // [n][d_v]
 };
 
 struct KernelTable {
   const char* name = "";  // "ref", "avx2", …
 
   // y[c·y_stride + r] = Σ_k W[r][k] · x_c[k], for the rows of groups [group_begin, group_end) and
-  // columns c in [0, n). Rows of the padding are not written. By layout; a null entry means that the
-  // layout takes f32 activations only (kHalf, kBrain, kFloat).
+  // columns c in [0, n). Rows of the padding are not written. By layout; a null entry means that
+  // the layout takes f32 activations only (kHalf, kBrain, kFloat).
   using MatmulQ8 = void (*)(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
-                            const Q8Activations& x, int64_t n, float* y,
-                            int64_t y_stride) noexcept;
+                            const Q8Activations& x, int64_t n, float* y, int64_t y_stride) noexcept;
   MatmulQ8 matmul_q8[kLayoutCount] = {};
 
   // The same over f32 activations x_c = x + c·x_stride and dequantised weights: every layout. This
@@ -94,7 +93,8 @@ struct KernelTable {
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out) noexcept = nullptr;
 
   // Writes one position's key / value (d elements) into a tile's memory at position p of the tile.
-  void (*store_key)(KvType type, const float* key, int64_t d, int64_t p, void* k) noexcept = nullptr;
+  void (*store_key)(KvType type, const float* key, int64_t d, int64_t p,
+                    void* k) noexcept = nullptr;
   void (*store_value)(KvType type, const float* value, int64_t d, int64_t p,
                       void* v) noexcept = nullptr;
 

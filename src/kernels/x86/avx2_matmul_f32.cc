@@ -9,24 +9,44 @@ namespace {
 
 constexpr int64_t kPanelK = 128;      // a multiple of kBlockK; 8 KiB of f32 per group
 constexpr int64_t kColumnChunk = 96;  // a multiple of kTileColumns; x of a panel: 48 KiB
-constexpr int64_t kTileColumns = 6;   // × 2 half groups = 12 sums, 2 weights, 1 activation
-constexpr int64_t kTileGroups = 4;    // most groups at a time, when there are few columns
+constexpr int64_t kCacheBytes = 256 * 1024;
+constexpr int64_t kTileColumns = 6;  // × 2 half groups = 12 sums, 2 weights, 1 activation
+constexpr int kAloneGroups = 2;
+constexpr int64_t kTileGroups = 4;  // most groups at a time, when there are few columns
 
-// Row sums of one K element come from 16 consecutive floats.
+constexpr bool is_blocked_layout(Layout layout) noexcept {
+  return layout == Layout::kNibbleMin || layout == Layout::kNibble || layout == Layout::kByte;
+}
+
+// Eight consecutive weights of a plain layout as f32.
+template <Layout layout>
+CUTAWAY_INLINE __m256 load_weights(const uint8_t* group, int64_t index) noexcept {
+  if constexpr (layout == Layout::kHalf) {
+    return load_halves(reinterpret_cast<const uint16_t*>(group) + index);
+  } else if constexpr (layout == Layout::kBrain) {
+    const auto* w = reinterpret_cast<const __m128i*>(group + index * 2);
+    const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(w)), 16);
+    return _mm256_castsi256_ps(wide);
+  } else {
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(group) + index);
+  }
+}
+
+// A panel is read in one short burst, so the memory's own prefetching hardly starts: while one is
+// dequantised, the group's next one is asked for.
+CUTAWAY_INLINE void prefetch(const uint8_t* begin, size_t bytes) noexcept {
+  for (size_t i = 0; i < bytes; i += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(begin + i), _MM_HINT_T0);
+  }
+}
+
+// out[k][16] = the weights of a group's 16 rows at K elements [k_begin, k_begin + k_count).
 template <Layout layout>
 CUTAWAY_INLINE void dequantise(const uint8_t* group, int64_t k_begin, int64_t k_count,
                                float* out) noexcept {
-  if constexpr (layout == Layout::kHalf) {
-    const auto* w = reinterpret_cast<const uint16_t*>(group) + k_begin * kGroupRows;
+  if constexpr (!is_blocked_layout(layout)) {
     for (int64_t i = 0; i < k_count * kGroupRows; i += 8) {
-      _mm256_store_ps(out + i, load_halves(w + i));
-    }
-  } else if constexpr (layout == Layout::kBrain) {
-    const auto* w = reinterpret_cast<const uint16_t*>(group) + k_begin * kGroupRows;
-    for (int64_t i = 0; i < k_count * kGroupRows; i += 8) {
-      const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(w + i));
-      const __m256i wide = _mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16);
-      _mm256_store_ps(out + i, _mm256_castsi256_ps(wide));
+      _mm256_store_ps(out + i, load_weights<layout>(group, k_begin * kGroupRows + i));
     }
   } else {
     using Block =
@@ -109,6 +129,33 @@ CUTAWAY_INLINE void tile(const float* const* weights, int64_t k_count, const flo
   }
 }
 
+// One column × G groups (g, g + apart, …) of plain weights, with no buffer between: what decode
+// waits for is memory. Groups far apart make G long streams, which memory serves better than short
+// ones.
+template <Layout layout, int G>
+CUTAWAY_INLINE void column_alone(const PackedMatrix& w, int64_t g, int64_t apart, const float* x,
+                                 float* y) noexcept {
+  const uint8_t* group[G];
+  __m256 acc[G][2];
+  for (int i = 0; i < G; ++i) {
+    group[i] = w.group(g + i * apart);
+    acc[i][0] = acc[i][1] = _mm256_setzero_ps();
+  }
+  for (int64_t k = 0; k < w.cols; ++k) {
+    const __m256 value = _mm256_broadcast_ss(x + k);
+    for (int i = 0; i < G; ++i) {
+      for (int h = 0; h < 2; ++h) {
+        const __m256 weights = load_weights<layout>(group[i], k * kGroupRows + 8 * h);
+        acc[i][h] = _mm256_fmadd_ps(weights, value, acc[i][h]);
+      }
+    }
+  }
+  for (int i = 0; i < G; ++i) {
+    const int64_t row = (g + i * apart) * kGroupRows;
+    for (int h = 0; h < 2; ++h) store_first(y + row + 8 * h, w.rows - row - 8 * h, acc[i][h]);
+  }
+}
+
 struct Panel {
   const float* weights[kTileGroups];
   int64_t rows[kTileGroups];
@@ -128,40 +175,75 @@ void columns(const Panel& panel, const float* x, int64_t x_stride, int64_t n, fl
   }
 }
 
+// The call's constants.
+struct Product {
+  const PackedMatrix& w;
+  const float* x;  // of the chunk's first column, as y
+  int64_t x_stride, n;
+  float* y;
+  int64_t y_stride;
+};
+
+// Panel [k0, k0 + kPanelK) of `groups` (1, 2 or 4) groups from g on.
+template <Layout layout>
+CUTAWAY_INLINE void add_panel(const Product& p, int64_t g, int64_t groups, int64_t k0) noexcept {
+  alignas(64) float buffer[kTileGroups][kPanelK * kGroupRows];
+  [[maybe_unused]] const size_t panel_bytes = group_bytes(layout, kPanelK);
+  Panel panel;
+  panel.k_count = p.w.cols - k0 < kPanelK ? p.w.cols - k0 : kPanelK;
+  panel.first = k0 == 0;
+  for (int64_t i = 0; i < groups; ++i) {
+    const int64_t left = p.w.rows - (g + i) * kGroupRows;
+    panel.rows[i] = left < kGroupRows ? left : kGroupRows;
+    if constexpr (layout == Layout::kFloat) {
+      panel.weights[i] = reinterpret_cast<const float*>(p.w.group(g + i)) + k0 * kGroupRows;
+    } else {
+      const uint8_t* group = p.w.group(g + i);
+      prefetch(group + panel_bytes * static_cast<size_t>(k0 / kPanelK + 1), panel_bytes);
+      dequantise<layout>(group, k0, panel.k_count, buffer[i]);
+      panel.weights[i] = buffer[i];
+    }
+  }
+  float* y = p.y + g * kGroupRows;
+  if (groups == 4) {
+    columns<1, 4>(panel, p.x + k0, p.x_stride, p.n, y, p.y_stride);
+  } else if (groups == 2) {
+    columns<3, 2>(panel, p.x + k0, p.x_stride, p.n, y, p.y_stride);
+  } else {
+    columns<kTileColumns, 1>(panel, p.x + k0, p.x_stride, p.n, y, p.y_stride);
+  }
+}
+
 }  // namespace
 
 template <Layout layout>
 void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, const float* x,
                 int64_t x_stride, int64_t n, float* y, int64_t y_stride) noexcept {
+  if constexpr (!is_blocked_layout(layout)) {
+    if (n == 1) {
+      const int64_t apart = (group_end - group_begin) / kAloneGroups;
+      int64_t g = group_begin;
+      for (; g < group_begin + apart; ++g) column_alone<layout, kAloneGroups>(w, g, apart, x, y);
+      for (g += apart * (kAloneGroups - 1); g < group_end; ++g) {
+        column_alone<layout, 1>(w, g, 0, x, y);
+      }
+      return;
+    }
+  }
   // Few columns leave too few independent sums to hide fma's latency: then several groups at once.
   const int64_t at_once = n == 1 ? kTileGroups : n <= 3 ? 2 : 1;
-  alignas(64) float buffer[kTileGroups][kPanelK * kGroupRows];
   for (int64_t c0 = 0; c0 < n; c0 += kColumnChunk) {
     const int64_t chunk = n - c0 < kColumnChunk ? n - c0 : kColumnChunk;
-    const float* x0 = x + c0 * x_stride;
-    for (int64_t k0 = 0; k0 < w.cols || k0 == 0; k0 += kPanelK) {
-      Panel panel;
-      panel.k_count = w.cols - k0 < kPanelK ? w.cols - k0 : kPanelK;
-      panel.first = k0 == 0;
+    const Product product = {w, x + c0 * x_stride, x_stride, chunk, y + c0 * y_stride, y_stride};
+    // Group by group reads the weights as memory likes it, and needs the chunk's x again for each;
+    // when that is too much for the second cache, panel by panel needs only a panel of it.
+    const bool by_group = chunk * w.cols * static_cast<int64_t>(sizeof(float)) <= kCacheBytes;
+    const int64_t panels = w.cols > 0 ? (w.cols + kPanelK - 1) / kPanelK : 1;
+    for (int64_t outer = 0; outer < (by_group ? 1 : panels); ++outer) {
       for (int64_t g = group_begin; g < group_end;) {
         const int64_t groups = group_end - g >= at_once ? at_once : 1;
-        for (int64_t i = 0; i < groups; ++i) {
-          const int64_t left = w.rows - (g + i) * kGroupRows;
-          panel.rows[i] = left < kGroupRows ? left : kGroupRows;
-          if constexpr (layout == Layout::kFloat) {
-            panel.weights[i] = reinterpret_cast<const float*>(w.group(g + i)) + k0 * kGroupRows;
-          } else {
-            dequantise<layout>(w.group(g + i), k0, panel.k_count, buffer[i]);
-            panel.weights[i] = buffer[i];
-          }
-        }
-        float* y0 = y + c0 * y_stride + g * kGroupRows;
-        if (groups == 4) {
-          columns<1, 4>(panel, x0 + k0, x_stride, chunk, y0, y_stride);
-        } else if (groups == 2) {
-          columns<3, 2>(panel, x0 + k0, x_stride, chunk, y0, y_stride);
-        } else {
-          columns<kTileColumns, 1>(panel, x0 + k0, x_stride, chunk, y0, y_stride);
+        for (int64_t inner = 0; inner < (by_group ? panels : 1); ++inner) {
+          add_panel<layout>(product, g, groups, (outer + inner) * kPanelK);
         }
         g += groups;
       }

@@ -6,10 +6,13 @@
 namespace cutaway::kernels::avx2 {
 namespace {
 
+// How far ahead of the one column that decode runs: two pages, since the processor's own
+// prefetching stops at the end of each.
+constexpr size_t kPrefetchBytes = 8192;
 constexpr int kTileColumns = 4;  // × 2 half groups = 8 integer sums, 4 weights, 2 activations
 
-// Where the activations of C consecutive columns lie. Strides, not pointers: 3 · C pointers would not
-// stay in registers.
+// Where the activations of C consecutive columns lie. Strides, not pointers: 3 · C pointers would
+// not stay in registers.
 struct Columns {
   const int8_t* q;
   const float* scale;
@@ -117,7 +120,8 @@ CUTAWAY_INLINE void add_block(const NibbleMinBlock& block, const Columns& x,
   const __m256 m[2] = {load_halves(block.m), load_halves(block.m + 8)};
   for (int c = 0; c < C; ++c) {
     const __m256 scale = _mm256_broadcast_ss(x.scale + c * x.block_stride);
-    const __m256 total = _mm256_mul_ps(scale, _mm256_cvtepi32_ps(broadcast_4_bytes(x.sum + c * x.block_stride)));
+    const __m256 total =
+        _mm256_mul_ps(scale, _mm256_cvtepi32_ps(broadcast_4_bytes(x.sum + c * x.block_stride)));
     for (int h = 0; h < 2; ++h) {
       acc[c][h] =
           _mm256_fmadd_ps(_mm256_mul_ps(d[h], scale), _mm256_cvtepi32_ps(sums[c][h]), acc[c][h]);
@@ -166,6 +170,10 @@ void tile(const Block* group, int64_t rows, const Q8Activations& x, int64_t firs
   for (int c = 0; c < C; ++c) acc[c][0] = acc[c][1] = _mm256_setzero_ps();
   const int64_t blocks = x.cols / kBlockK;
   for (int64_t b = 0; b < blocks; ++b) {
+    if constexpr (C == 1) {
+      const auto* ahead = reinterpret_cast<const char*>(group + b) + kPrefetchBytes;
+      for (size_t i = 0; i < sizeof(Block); i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
+    }
     add_block<C>(group[b], columns, acc);
     columns.next_block();
   }
