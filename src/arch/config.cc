@@ -8,18 +8,19 @@ namespace cutaway::arch {
 
 ConfigReader::ConfigReader(const Metadata& metadata)
     : metadata_(metadata), gguf_(metadata.has("general.architecture")) {
+  CUTAWAY_SPAN(span, "arch::ConfigReader");
   if (gguf_) {
     auto name = metadata.string("general.architecture");
     if (name.ok()) prefix_ = *name + ".";
   }
-}
-
-std::string ConfigReader::key(std::string_view gguf, std::string_view hugging_face) const {
-  return gguf_ ? prefix_ + std::string(gguf) : std::string(hugging_face);
+  CUTAWAY_OUT(span, "gguf", gguf_, "prefix", prefix_);
 }
 
 bool ConfigReader::has(std::string_view gguf, std::string_view hugging_face) const {
-  return metadata_.has(key(gguf, hugging_face));
+  CUTAWAY_SPAN(span, "arch::ConfigReader::has", "key", key(gguf, hugging_face));
+  const bool has = metadata_.has(key(gguf, hugging_face));
+  CUTAWAY_OUT(span, "has", has);
+  return has;
 }
 
 Result<int64_t> ConfigReader::integer(std::string_view gguf, std::string_view hugging_face,
@@ -187,11 +188,14 @@ Result<DecoderConfig> read_decoder_config(const ConfigReader& config) {
 }
 
 ops::AttentionShape attention_shape(const ModelShape& shape) {
+  CUTAWAY_SPAN(span, "arch::attention_shape", "heads", shape.n_heads, "kv_heads", shape.n_kv_heads,
+               "d_head", shape.d_head);
   ops::AttentionShape out;
   out.n_heads = shape.n_heads;
   out.n_kv_heads = shape.n_kv_heads;
   out.d_head = shape.d_head;
   out.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.d_head)));
+  CUTAWAY_OUT(span, "scale", out.scale);
   return out;
 }
 

@@ -32,7 +32,9 @@ class ConfigReader {
   Result<ops::RopeConfig> rope(int64_t d_head) const;
 
   // The key as the file spells it.
-  std::string key(std::string_view gguf, std::string_view hugging_face) const;
+  std::string key(std::string_view gguf, std::string_view hugging_face) const {
+    return gguf_ ? prefix_ + std::string(gguf) : std::string(hugging_face);
+  }
   const Metadata& metadata() const { return metadata_; }
 
  private:

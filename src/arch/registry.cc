@@ -1,3 +1,4 @@
+#include <iterator>
 #include <string>
 
 #include "arch/architecture.h"
@@ -10,7 +11,9 @@ extern const Architecture kLlama;
 extern const Architecture kQwen2;
 
 std::span<const Architecture> architectures() {
+  CUTAWAY_SPAN(span, "arch::architectures");
   static const Architecture kAll[] = {kLlama, kQwen2};
+  CUTAWAY_OUT(span, "n", std::size(kAll));
   return kAll;
 }
 

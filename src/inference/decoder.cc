@@ -31,6 +31,11 @@ int64_t keep_common_prefix(SequenceState& sequence, std::span<const int32_t> pro
   return static_cast<int64_t>(same);
 }
 
+bool is_end(const text::Tokenizer& tokenizer, int32_t id) {
+  const std::vector<int32_t>& ends = tokenizer.end_ids();
+  return std::binary_search(ends.begin(), ends.end(), id);
+}
+
 }  // namespace
 
 // Prompt → prefill → distribution → choice → append → … until an end token, a stop string or a
@@ -73,7 +78,7 @@ Result<Outcome> Decoder::generate(SequenceState& sequence, std::span<const int32
     CUTAWAY_OUT(token_span, "id", choice.id, "piece", tokenizer_->piece(choice.id), "text",
                 choice.text);
     const bool wanted = !on_choice || on_choice(choice);
-    if (text.stopped || ends(choice.id)) {
+    if (text.stopped || is_end(*tokenizer_, choice.id)) {
       out.finish = FinishReason::kStop;
       out.stop = text.stopped ? text.stop : tokenizer_->piece(choice.id);
       break;
@@ -91,12 +96,17 @@ Result<Outcome> Decoder::generate(SequenceState& sequence, std::span<const int32
 }
 
 Status Decoder::check_fits(std::span<const int32_t> prompt, const DecodeOptions& options) const {
+  CUTAWAY_SPAN(span, "inference::Decoder::check_fits", "tokens", prompt.size(), "max_tokens",
+               options.max_tokens, "context", options.context);
   if (prompt.empty()) {
     return Error{ErrorCode::kInvalidArgument,
                  "the prompt is empty (0 tokens): there is nothing to continue", "prompt"};
   }
   const auto n = static_cast<int64_t>(prompt.size());
-  if (n < options.context || (n == options.context && options.max_tokens == 0)) return {};
+  if (n < options.context || (n == options.context && options.max_tokens == 0)) {
+    CUTAWAY_OUT(span, "room", options.context - n);
+    return {};
+  }
   return Error{ErrorCode::kTooLarge,
                "the prompt has " + std::to_string(n) + " tokens; the context holds " +
                    std::to_string(options.context) +
@@ -130,6 +140,8 @@ Result<std::span<const float>> Decoder::prefill(SequenceState& sequence,
 
 Result<Choice> Decoder::choose(sampling::Sampler& sampler, std::span<const float> logits,
                                int64_t position, int64_t step, const DecodeOptions& options) const {
+  CUTAWAY_SPAN(span, "inference::Decoder::choose", "position", position, "step", step,
+               "top_logprobs", options.top_logprobs);
   Choice choice;
   if (options.ledger) choice.ledger.emplace();
   CUTAWAY_ASSIGN(choice.id,
@@ -139,18 +151,16 @@ Result<Choice> Decoder::choose(sampling::Sampler& sampler, std::span<const float
     choice.logprob =
         static_cast<double>(logits[static_cast<size_t>(choice.id)]) - sampling::log_sum_exp(logits);
   }
+  CUTAWAY_OUT(span, "id", choice.id, "top", choice.top.size());
   return choice;
 }
 
 Result<std::span<const float>> Decoder::append(SequenceState& sequence, int32_t id) {
+  CUTAWAY_SPAN(span, "inference::Decoder::append", "id", id, "length", sequence.length());
   const StepInput input{&sequence, std::span(&id, 1), WantLogits::kLast};
   CUTAWAY_ASSIGN(const ops::Rows rows, runner_.step(std::span(&input, 1)));
+  CUTAWAY_OUT(span, "logits", rows.view(), "length", sequence.length());
   return std::span<const float>(rows.row(0), static_cast<size_t>(rows.d));
-}
-
-bool Decoder::ends(int32_t id) const {
-  const std::vector<int32_t>& ends = tokenizer_->end_ids();
-  return std::binary_search(ends.begin(), ends.end(), id);
 }
 
 }  // namespace cutaway::inference

@@ -73,7 +73,6 @@ class Decoder {
   Result<Choice> choose(sampling::Sampler& sampler, std::span<const float> logits, int64_t position,
                         int64_t step, const DecodeOptions& options) const;
   Result<std::span<const float>> append(SequenceState& sequence, int32_t id);
-  bool ends(int32_t id) const;
 
   Runner& runner_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;

@@ -32,6 +32,7 @@ Status Sequence::reserve(int64_t n) {
 }
 
 void Sequence::set_length(int64_t n) {
+  CUTAWAY_SPAN(span, "kv::Sequence::set_length", "from", length_, "to", n);
   CUTAWAY_CHECK(n >= 0 && Geometry::pages_for(n) <= page_count());
   length_ = n;
 }

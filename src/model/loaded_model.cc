@@ -25,6 +25,8 @@ Result<std::shared_ptr<const LoadedModel>> LoadedModel::load(std::shared_ptr<con
                                                              const kernels::KernelTable&,
                                                              ThreadPool& pool,
                                                              const LoadProgress& progress) {
+  CUTAWAY_SPAN(span, "model::LoadedModel::load", "tensors", file->tensors.size(), "bytes",
+               file->total_bytes());
   std::shared_ptr<LoadedModel> out(new LoadedModel());
   out->file_ = std::move(file);
   CUTAWAY_ASSIGN(out->architecture_, out->file_->metadata.string("general.architecture"));
@@ -50,13 +52,18 @@ Result<std::shared_ptr<const LoadedModel>> LoadedModel::load(std::shared_ptr<con
   out->weight_memory_ = weights.take_memory();
   out->parameters_ = weights.parameters();
   for (const auto& [data, size] : out->weight_spans_) out->packed_bytes_ += size;
+  CUTAWAY_OUT(span, "parameters", out->parameters_, "packed_bytes", out->packed_bytes_);
   return std::shared_ptr<const LoadedModel>(std::move(out));
 }
 
 Status LoadedModel::load_text() {
+  CUTAWAY_SPAN(span, "model::LoadedModel::load_text");
   CUTAWAY_ASSIGN(tokenizer_, text::Tokenizer::create(file_->metadata));
   const std::string key = "tokenizer.chat_template";
-  if (!file_->metadata.has(key)) return {};
+  if (!file_->metadata.has(key)) {
+    CUTAWAY_OUT(span, "vocab", tokenizer_->vocab_size(), "chat_template", false);
+    return {};
+  }
   CUTAWAY_ASSIGN(std::string source, file_->metadata.string(key));
   const auto spelling = [&](int32_t id) {
     return id < 0 ? std::string() : std::string(tokenizer_->token_bytes(id, true));
@@ -67,15 +74,19 @@ Status LoadedModel::load_text() {
                                  text::control_spellings(*tokenizer_));
   if (!parsed.ok()) return parsed.error().within(key);
   chat_template_ = *parsed;
+  CUTAWAY_OUT(span, "vocab", tokenizer_->vocab_size(), "chat_template", true);
   return {};
 }
 
 Status LoadedModel::load_sampling_defaults() {
+  CUTAWAY_SPAN(span, "model::LoadedModel::load_sampling_defaults");
   const Metadata& metadata = file_->metadata;
+  int found = 0;
   const auto number = [&](const char* key, std::optional<double>& out) -> Status {
     const std::string full = std::string("general.sampling.") + key;
     if (!metadata.has(full)) return {};
     CUTAWAY_ASSIGN(out, metadata.number(full));
+    ++found;
     return {};
   };
   CUTAWAY_TRY(number("temp", sampling_defaults_.temperature));
@@ -85,7 +96,9 @@ Status LoadedModel::load_sampling_defaults() {
   if (metadata.has("general.sampling.top_k")) {
     CUTAWAY_ASSIGN(sampling_defaults_.top_k,
                    metadata.integer("general.sampling.top_k", 0, INT32_MAX));
+    ++found;
   }
+  CUTAWAY_OUT(span, "found", found);
   return {};
 }
 

@@ -177,6 +177,8 @@ Status WeightLoader::check_all_used() const {
 }
 
 Status WeightLoader::pack_job(const Job& job, ThreadPool& pool) {
+  CUTAWAY_SPAN(span, "model::WeightLoader::pack_job", "tensor", job.tensor->name, "dtype",
+               dtype_name(job.tensor->dtype), "rows", job.rows, "cols", job.cols);
   const int64_t groups = (job.rows + kernels::kGroupRows - 1) / kernels::kGroupRows;
   constexpr int64_t kGroupsPerChunk = 16;
   std::atomic<int64_t> bad_row{-1};

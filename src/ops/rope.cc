@@ -33,6 +33,8 @@ void apply_yarn(const RopeConfig& config, std::vector<double>& frequencies) {
 }  // namespace
 
 Rope::Rope(const RopeConfig& config) : n_rot_(config.n_rot) {
+  CUTAWAY_SPAN(span, "ops::Rope", "n_rot", n_rot_, "theta", config.theta, "factor", config.factor,
+               "divisors", config.divisors.size());
   CUTAWAY_CHECK(n_rot_ > 0 && n_rot_ % 2 == 0);
   const auto pairs = static_cast<size_t>(n_rot_ / 2);
   CUTAWAY_CHECK(config.divisors.empty() || config.divisors.size() == pairs);
@@ -50,6 +52,8 @@ Rope::Rope(const RopeConfig& config) : n_rot_(config.n_rot) {
                                              : 0.1 * kernels::log_f64(config.factor) + 1;
   }
   for (size_t i = 0; i < config.divisors.size(); ++i) frequencies_[i] /= config.divisors[i];
+  CUTAWAY_OUT(span, "fastest", frequencies_.front(), "slowest", frequencies_.back(), "magnitude",
+              magnitude_);
 }
 
 Rope::Angles Rope::angles(Pass& pass) const {

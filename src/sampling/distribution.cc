@@ -104,6 +104,7 @@ double Distribution::log_probability(const WeightedToken& token) {
 
 // Puts every token from `threshold` on into `ordered`: a prefix of the order, ties included.
 void Distribution::collect(float threshold) {
+  CUTAWAY_SPAN(span, "sampling::Distribution::collect", "threshold", threshold);
   std::vector<uint64_t>& keys = buffers_.keys;
   keys.clear();
   for (size_t block = 0; block < buffers_.block_max.size(); ++block) {
@@ -130,6 +131,7 @@ void Distribution::collect(float threshold) {
     buffers_.ordered.push_back({static_cast<int32_t>(id), logits_[id], 0});
   }
   weighed_ = 0;
+  CUTAWAY_OUT(span, "ordered", keys.size());
 }
 
 void Distribution::weigh(size_t n) {
@@ -163,6 +165,7 @@ std::span<const WeightedToken> Distribution::first(int64_t n) {
 }
 
 void Distribution::cut_to(size_t n) {
+  CUTAWAY_SPAN(span, "sampling::Distribution::cut_to", "n", n);
   CUTAWAY_CHECK(n >= 1 && n <= buffers_.ordered.size());
   weigh(n);
   buffers_.ordered.resize(n);
@@ -174,6 +177,7 @@ void Distribution::cut_to(size_t n) {
   // A prefix holds the largest weight; what typical-p keeps holds a part of the mass.
   CUTAWAY_CHECK(total_ > 0);
   log_total_ = kernels::log_f64(total_);
+  CUTAWAY_OUT(span, "total", total_);
 }
 
 void Distribution::keep_first(int64_t n) {

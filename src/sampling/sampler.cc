@@ -106,20 +106,17 @@ void Sampler::accept(int32_t id) {
   ++output_counts_[id];
 }
 
-bool Sampler::adjusts() const {
-  const bool repeats =
-      params_.repeat_penalty != 1 && !(prompt_counts_.empty() && output_counts_.empty());
-  const bool counts =
-      (params_.presence_penalty != 0 || params_.frequency_penalty != 0) && !output_counts_.empty();
-  return !params_.logit_bias.empty() || repeats || counts;
-}
-
 // The logits after bias and penalties: the model's own where nothing changes them.
 std::span<const float> Sampler::adjusted(std::span<const float> logits, Ledger* ledger) {
+  CUTAWAY_SPAN(span, "sampling::Sampler::adjusted", "n", logits.size(), "prompt_tokens",
+               prompt_counts_.size(), "output_tokens", output_counts_.size());
   const SamplingParams& p = params_;
-  const bool changes = adjusts();
-  if (changes) adjusted_.assign(logits.begin(), logits.end());
+  const bool repeats = p.repeat_penalty != 1 && !(prompt_counts_.empty() && output_counts_.empty());
+  const bool counts =
+      (p.presence_penalty != 0 || p.frequency_penalty != 0) && !output_counts_.empty();
+  const bool changes = !p.logit_bias.empty() || repeats || counts;
   if (changes) {
+    adjusted_.assign(logits.begin(), logits.end());
     if (!p.logit_bias.empty()) add_bias(adjusted_, p.logit_bias);
     if (p.repeat_penalty != 1) {
       penalize_repetition(adjusted_, prompt_counts_, output_counts_, p.repeat_penalty);
@@ -146,10 +143,12 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits, Ledger* 
                     count);
     }
   }
+  CUTAWAY_OUT(span, "changes", changes);
   return changes ? std::span<const float>(adjusted_) : logits;
 }
 
 void Sampler::record_raw(std::span<const float> logits, int32_t raw_top, Ledger& ledger) {
+  CUTAWAY_SPAN(span, "sampling::Sampler::record_raw", "n", logits.size(), "raw_top", raw_top);
   const LogitScan scan = scan_logits(logits, &buffers_.block_max);
   if (scan.damaged || scan.argmax < 0) return;
   Distribution raw(logits, scan, 1.0, buffers_);
@@ -165,10 +164,12 @@ void Sampler::record_raw(std::span<const float> logits, int32_t raw_top, Ledger&
         logits[i] > chosen || (logits[i] == chosen && static_cast<int32_t>(i) < ledger.chosen);
   }
   ledger.chosen_rank = before;
+  CUTAWAY_OUT(span, "rank", before, "prob", ledger.chosen_raw_prob, "entropy", ledger.raw_entropy);
 }
 
 int32_t Sampler::choose_greedy(std::span<const float> logits, const LogitScan& scan,
                                Ledger* ledger) {
+  CUTAWAY_SPAN(span, "sampling::Sampler::choose_greedy", "n", logits.size());
   if (ledger != nullptr) {
     Distribution distribution(logits, scan, 1.0, buffers_);
     keep_largest(distribution, begin_record(ledger, "temperature", {{"temperature", 0.0}}));
@@ -177,11 +178,14 @@ int32_t Sampler::choose_greedy(std::span<const float> logits, const LogitScan& s
     ledger->chosen_prob = 1;
     ledger->candidates.push_back({scan.argmax, scan.max, 1.0});
   }
+  CUTAWAY_OUT(span, "id", scan.argmax, "logit", scan.max);
   return scan.argmax;
 }
 
 int32_t Sampler::choose_drawn(std::span<const float> logits, const LogitScan& scan, double u,
                               int32_t raw_top, Ledger* ledger) {
+  CUTAWAY_SPAN(span, "sampling::Sampler::choose_drawn", "n", logits.size(), "u", u, "temperature",
+               params_.temperature);
   const SamplingParams& p = params_;
   Distribution distribution(logits, scan, 1.0 / static_cast<double>(p.temperature), buffers_);
   if (ledger != nullptr) {
@@ -213,6 +217,7 @@ int32_t Sampler::choose_drawn(std::span<const float> logits, const LogitScan& sc
       ledger->candidates.push_back({token.id, token.logit, token.weight / total});
     }
   }
+  CUTAWAY_OUT(span, "id", drawn.id, "prob", drawn.prob, "begin", drawn.begin, "end", drawn.end);
   return drawn.id;
 }
 

@@ -136,7 +136,6 @@ class Sampler {
   const SamplingParams& params() const { return params_; }
 
  private:
-  bool adjusts() const;
   std::span<const float> adjusted(std::span<const float> logits, Ledger* ledger);
   void record_raw(std::span<const float> logits, int32_t raw_top, Ledger& ledger);
   int32_t choose_greedy(std::span<const float> logits, const LogitScan& scan, Ledger* ledger);
