@@ -116,11 +116,13 @@ Status check(const BenchRequest& request, int64_t context) {
 
 Result<Json> bench(const Model& model, const BenchRequest& request, const SessionOptions& options) {
   const auto& impl = static_cast<const ModelImpl&>(model);
+  Engine::Impl& engine = impl.engine();
+  const trace::Attach attach(engine.tracer.get());
+  CUTAWAY_SPAN(span, "api::bench", "prefill", request.prefill, "decode", request.decode, "depth",
+               request.depth, "repetitions", request.repetitions);
   CUTAWAY_ASSIGN(const api::ResolvedSession resolved, api::resolve_session(options, impl.model()));
   CUTAWAY_TRY(check(request, resolved.context));
-  Engine::Impl& engine = impl.engine();
   const std::scoped_lock lock(engine.working);
-  const trace::Attach attach(engine.tracer.get());
   const int64_t most =
       request.batch.empty() ? 1 : *std::max_element(request.batch.begin(), request.batch.end());
   Bench bench{impl,
@@ -160,6 +162,7 @@ Result<Json> bench(const Model& model, const BenchRequest& request, const Sessio
                        weights / static_cast<double>(batch) + depth * kv_per_token,
                        [&] { return bench.time_decode(request.decode, batch, request.depth); }));
   }
+  CUTAWAY_OUT(span, "runs", runs.size());
   return Json{{"runs", std::move(runs)}};
 }
 

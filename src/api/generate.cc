@@ -26,6 +26,15 @@ class SessionImpl final : public Session {
         sequence_(pages_),
         runner_(*model_, *engine_->selection.table, *engine_->pool, options_.precise) {}
 
+  // The pages go back while someone still watches.
+  ~SessionImpl() override {
+    const trace::Attach attach(engine_->tracer.get());
+    const trace::At at({sequence_.run, sequence_.seq, -1, -1, -1});
+    CUTAWAY_PHASE(span, trace::Phase::kRequest, "api::Session::close", "tokens",
+                  sequence_.length());
+    sequence_.truncate(0);
+  }
+
   Result<Generation> generate(const GenerateRequest& request, const StreamFn& on_token) override {
     const std::scoped_lock lock(engine_->working);
     const trace::Attach attach(engine_->tracer.get());
@@ -189,6 +198,8 @@ class SessionImpl final : public Session {
 std::unique_ptr<Session> make_session(std::shared_ptr<Engine::Impl> engine,
                                       std::shared_ptr<const model::LoadedModel> model,
                                       std::string name, double load_ms, ResolvedSession options) {
+  CUTAWAY_SPAN(span, "api::make_session", "model", name, "pages",
+               kv::Geometry::pages_for(options.context));
   return std::make_unique<SessionImpl>(std::move(engine), std::move(model), std::move(name),
                                        load_ms, std::move(options));
 }

@@ -4,6 +4,9 @@
 namespace cutaway::api {
 
 Result<std::unique_ptr<Session>> ModelImpl::start(const SessionOptions& options) const {
+  const trace::Attach attach(engine_->tracer.get());
+  CUTAWAY_SPAN(span, "api::Model::start", "model", name_, "context", options.context, "precise",
+               options.precise);
   CUTAWAY_ASSIGN(ResolvedSession resolved, resolve_session(options, *model_));
   return make_session(engine_, model_, name_, load_ms_, std::move(resolved));
 }
@@ -52,6 +55,7 @@ Result<Json> ModelImpl::tokenize(const std::string& text, bool parse_special, bo
 
 Result<Json> ModelImpl::capture(const CaptureRequest& request,
                                 const SessionOptions& options) const {
+  const trace::Attach attach(engine_->tracer.get());
   CUTAWAY_ASSIGN(const ResolvedSession resolved, resolve_session(options, *model_));
   if (request.text.has_value() == request.tokens.has_value()) {
     return Error{ErrorCode::kInvalidArgument, "exactly one of text and tokens must be given",
@@ -61,7 +65,6 @@ Result<Json> ModelImpl::capture(const CaptureRequest& request,
     return Error{ErrorCode::kInvalidArgument, "the output file's name is empty", "output"};
   }
   const std::scoped_lock lock(engine_->working);
-  const trace::Attach attach(engine_->tracer.get());
   CUTAWAY_PHASE(span, trace::Phase::kRequest, "api::Model::capture", "output", request.output);
   std::vector<int32_t> tokens;
   if (request.tokens) {

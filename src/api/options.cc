@@ -27,12 +27,18 @@ static_assert(static_cast<int>(TraceLevel::kTensors) == static_cast<int>(trace::
 trace::Level to_trace_level(TraceLevel level) { return static_cast<trace::Level>(level); }
 
 kv::Geometry kv_geometry(const model::LoadedModel& model, kernels::KvType type) {
+  CUTAWAY_SPAN(span, "api::kv_geometry");
   const arch::ModelShape& m = model.shape();
-  return {m.n_layers, m.n_kv_heads, m.d_head, m.d_head, type};
+  const kv::Geometry out{m.n_layers, m.n_kv_heads, m.d_head, m.d_head, type};
+  CUTAWAY_OUT(span, "layers", out.n_layers, "kv_heads", out.n_kv_heads, "d_k", out.d_k, "d_v",
+              out.d_v, "page_bytes", out.page_bytes());
+  return out;
 }
 
 Result<ResolvedSession> resolve_session(const SessionOptions& options,
                                         const model::LoadedModel& model) {
+  CUTAWAY_SPAN(span, "api::resolve_session", "context", options.context, "prefill_chunk",
+               options.prefill_chunk);
   ResolvedSession out;
   const int64_t trained = model.shape().context_length;
   if (options.context < 0) {
@@ -60,6 +66,8 @@ Result<ResolvedSession> resolve_session(const SessionOptions& options,
   const CacheType type =
       options.cache_type.value_or(options.precise ? CacheType::kF32 : CacheType::kF16);
   out.cache_type = type == CacheType::kF32 ? kernels::KvType::kF32 : kernels::KvType::kF16;
+  CUTAWAY_OUT(span, "context", out.context, "cache_type", type == CacheType::kF32 ? "f32" : "f16",
+              "precise", out.precise, "prefill_chunk", out.prefill_chunk);
   return out;
 }
 
@@ -83,6 +91,7 @@ Status set_float(const char* name, const std::optional<double>& asked,
 
 Result<sampling::SamplingParams> resolve_sampling(const SamplingOptions& options,
                                                   const model::LoadedModel& model) {
+  CUTAWAY_SPAN(span, "api::resolve_sampling");
   const model::SamplingDefaults& file = model.sampling_defaults();
   sampling::SamplingParams out;
   CUTAWAY_TRY(set_float("temperature", options.temperature, file.temperature, out.temperature));
@@ -112,10 +121,14 @@ Result<sampling::SamplingParams> resolve_sampling(const SamplingOptions& options
   out.seed = options.seed.value_or(0);
   if (!options.seed) out.seed = sampling::random_seed();
   CUTAWAY_TRY(out.validate(vocab));
+  CUTAWAY_OUT(span, "temperature", out.temperature, "top_k", out.top_k, "typical_p", out.typical_p,
+              "top_p", out.top_p, "min_p", out.min_p, "repeat_penalty", out.repeat_penalty,
+              "biases", out.logit_bias.size(), "seed", out.seed);
   return out;
 }
 
 Json to_json(const sampling::SamplingParams& params) {
+  CUTAWAY_SPAN(span, "api::to_json", "seed", params.seed);
   Json bias = Json::object();
   for (const auto& [id, value] : params.logit_bias) bias[std::to_string(id)] = value;
   return {{"temperature", params.temperature},
@@ -137,9 +150,12 @@ std::vector<int> byte_array(std::string_view bytes) {
 }
 
 double peak_rss_mb() {
+  CUTAWAY_SPAN(span, "api::peak_rss_mb");
   struct rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / 1024;
+  const double peak = static_cast<double>(usage.ru_maxrss) / 1024;
+  CUTAWAY_OUT(span, "peak_mb", peak);
+  return peak;
 }
 
 }  // namespace api
