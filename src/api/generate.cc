@@ -30,8 +30,8 @@ class SessionImpl final : public Session {
   ~SessionImpl() override {
     const trace::Attach attach(engine_->tracer.get());
     const trace::At at({sequence_.run, sequence_.seq, -1, -1, -1});
-    CUTAWAY_PHASE(span, trace::Phase::kRequest, "api::Session::close", "tokens",
-                  sequence_.length());
+    trace::t_context.phase = trace::Phase::kRequest;
+    CUTAWAY_SPAN(span, "api::Session::close", "tokens", sequence_.length());
     sequence_.truncate(0);
   }
 
