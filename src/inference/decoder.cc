@@ -67,6 +67,9 @@ Result<Outcome> Decoder::generate(SequenceState& sequence, std::span<const int32
       out.finish = FinishReason::kCancelled;
       break;
     }
+    if (step > 0) {
+      CUTAWAY_ASSIGN(logits, append(sequence, out.ids.back()));
+    }
     hash.update(logits.data(), logits.size_bytes());
     CUTAWAY_ASSIGN(Choice choice, choose(sampler, logits, position, step, options));
     out.ids.push_back(choice.id);
@@ -85,9 +88,12 @@ Result<Outcome> Decoder::generate(SequenceState& sequence, std::span<const int32
     }
     if (!wanted) out.finish = FinishReason::kCancelled;
     if (!wanted || step + 1 == limit) break;  // by the limit: "length"
-    CUTAWAY_ASSIGN(logits, append(sequence, choice.id));
   }
   out.tail = stops.push(detokenizer.finish()).text + stops.finish();
+  if (stops.stopped() && out.finish == FinishReason::kLength) {
+    out.finish = FinishReason::kStop;
+    out.stop = stops.matched();
+  }
   out.decode_ns = now_ns() - start - out.first_token_ns;
   out.logits_hash = hash.digest();
   CUTAWAY_OUT(span, "finish", finish_reason_name(out.finish), "ids", out.ids, "n", out.ids.size(),

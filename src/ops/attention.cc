@@ -13,7 +13,7 @@ using kernels::kTilePositions;
 
 // Query rows per kernel call: a loaded key serves all of them. Bounded so that a task's partial
 // results live on its stack.
-constexpr int64_t kMaxQueryRows = 32;
+constexpr int64_t kMaxQueryRows = 30;
 constexpr int64_t kMaxPartialFloats = 8192;
 
 // The query rows of one slice and KV head: row r is position r / group and head r % group of the

@@ -62,6 +62,7 @@ StopMatcher::Step StopMatcher::settle(bool at_end) {
       if (rest.starts_with(stop)) {
         step.stopped = stopped_ = true;
         step.stop = stop;
+        matched_ = step.stop;
         break;
       }
       undecided |= !at_end && std::string_view(stop).starts_with(rest);

@@ -48,12 +48,15 @@ class StopMatcher {
   // earlier, longer one was still possible) still cuts: then stopped() is true afterwards.
   std::string finish();
   bool stopped() const { return stopped_; }
+  // The stop string that ended the text; empty while none did.
+  const std::string& matched() const { return matched_; }
 
  private:
   Step settle(bool at_end);
   std::vector<std::string> stops_;
   std::string held_;
   bool stopped_ = false;
+  std::string matched_;
 };
 
 }  // namespace cutaway::text
