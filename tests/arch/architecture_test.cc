@@ -10,7 +10,7 @@
 #include <set>
 
 #include "inference/runner.h"
-#include "tests/arch/tiny_model.h"
+#include "tests/support/tiny_model.h"
 #include "trace/tracer.h"
 
 namespace cutaway {

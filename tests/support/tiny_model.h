@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "arch/architecture.h"
+#include "arch/config.h"
 #include "formats/gguf.h"
 #include "kernels/layout.h"
 #include "model/loaded_model.h"
@@ -122,22 +123,10 @@ class RandomWeights final : public arch::WeightSource {
   bool keep_optional_ = true;
 };
 
-// A whole model: the weights above and a byte-level vocabulary of `vocab` ≥ 260 tokens.
-inline std::shared_ptr<const model::LoadedModel> tiny_model(const arch::Architecture& architecture,
-                                                            const Metadata& config, DType type,
-                                                            const kernels::KernelTable& table,
-                                                            ThreadPool& pool, bool keep_optional,
-                                                            std::string* error) {
-  constexpr int64_t kVocab = 263;
-  RandomWeights weights(type, kVocab, 7);
-  weights.keep_optional(keep_optional);
-  auto probe = architecture.load(config, weights);
-  if (!probe.ok()) {
-    *error = probe.error().message;
-    return nullptr;
-  }
-  formats::GgufWriter writer;
-  for (const auto& [key, value] : config.entries()) writer.add(key, value);
+// The vocabulary of the tiny models: ids 0 … 255 are the bytes, then three control tokens.
+inline constexpr int32_t kEndOfText = 256, kTurnStart = 257, kTurnEnd = 258;
+
+inline void add_byte_vocabulary(formats::GgufWriter& writer) {
   // The 256 byte tokens in GPT-2's spelling (bytes that do not print are moved to U+0100 on), then
   // three control tokens.
   std::vector<std::string> tokens;
@@ -166,6 +155,25 @@ inline std::shared_ptr<const model::LoadedModel> tiny_model(const arch::Architec
   writer.add("tokenizer.ggml.token_type", types);
   writer.add("tokenizer.ggml.merges", std::vector<std::string>{});
   writer.add_u32("tokenizer.ggml.eos_token_id", 258);
+}
+
+// A whole model: the weights above and a byte-level vocabulary of `vocab` ≥ 260 tokens.
+inline std::shared_ptr<const model::LoadedModel> tiny_model(const arch::Architecture& architecture,
+                                                            const Metadata& config, DType type,
+                                                            const kernels::KernelTable& table,
+                                                            ThreadPool& pool, bool keep_optional,
+                                                            std::string* error) {
+  constexpr int64_t kVocab = 263;
+  RandomWeights weights(type, kVocab, 7);
+  weights.keep_optional(keep_optional);
+  auto probe = architecture.load(config, weights);
+  if (!probe.ok()) {
+    *error = probe.error().message;
+    return nullptr;
+  }
+  formats::GgufWriter writer;
+  for (const auto& [key, value] : config.entries()) writer.add(key, value);
+  add_byte_vocabulary(writer);
   for (const auto& tensor : weights.tensors) {
     writer.add_tensor(tensor->name, tensor->dtype, tensor->shape, tensor->bytes);
   }
