@@ -36,12 +36,14 @@ def peer_python() -> Path:
     return Path(home) / "peers" / "llama_cpp" / "bin" / "python"
 
 
-def call(command: list) -> dict:
-    """Runs one command and reads the JSON document on its stdout."""
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+def call(command: list, keep_stderr: bool = True) -> dict:
+    """Runs one command and reads the JSON document on its stdout. A trace is not kept: reading
+    megabytes of it would be measured too."""
+    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, text=True,
+                          stderr=subprocess.PIPE if keep_stderr else subprocess.DEVNULL)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(map(str, command))}: exit {done.returncode}:\n"
-                         f"{done.stderr.strip()[-800:]}")
+                         f"{(done.stderr or '').strip()[-800:]}")
     return json.loads(done.stdout)
 
 
@@ -60,7 +62,7 @@ def ours(args, test: str, threads: int, extra: tuple = ()) -> float:
                "-p", count if kind == "pp" else 0, "-n", count if kind == "tg" else 0]
     if depth:
         command += ["--depth", depth]
-    runs = [r for r in call([*command, *extra])["runs"] if r["test"].startswith(kind)]
+    runs = [r for r in call([*command, *extra], keep_stderr=not extra)["runs"] if r["test"].startswith(kind)]
     if len(runs) != 1:
         raise SystemExit(f"cutaway bench: {len(runs)} runs of {kind!r} where one was asked for")
     return runs[0]["tps"]["median"]
@@ -107,8 +109,8 @@ def trace_overhead(args) -> list[dict]:
             tps: dict[str, list[float]] = {level: [] for level in TRACE_LEVELS}
             for rep in range(args.reps):
                 for level in TRACE_LEVELS:
-                    extra = ("--trace", level, "--trace-out", "/dev/null")
-                    tps[level].append(ours(args, test, threads, extra))
+                    # Console lines: formatted as for a person, written to nowhere.
+                    tps[level].append(ours(args, test, threads, ("--trace", level)))
                 print(f"{test} t={threads} {rep + 1}/{args.reps}: "
                       + ", ".join(f"{k} {v[-1]:.1f}" for k, v in tps.items()), file=sys.stderr)
             row = {"test": test, "threads": threads, "levels": {}}
