@@ -44,8 +44,7 @@ std::string token_table(const Json& result, const std::string& text) {
   size_t index = 0;
   for (const Json& token : result.at("tokens")) {
     out += fmt::format("{:>6}  {:>8}  {:<12}  {}{}{}\n", index++, token.at("id").get<int64_t>(),
-                       range(token), in_quotes(bytes_of(token)),
-                       cut_characters(token, text),
+                       range(token), in_quotes(bytes_of(token)), cut_characters(token, text),
                        token.at("special").get<bool>() ? "  special" : "");
   }
   return out;

@@ -45,7 +45,8 @@ class Model {
   // …).
   virtual Result<std::unique_ptr<Session>> start(const SessionOptions& options) const = 0;
 
-  // {"model","tokens":[{"id","piece","bytes" (array),"begin","end","special"}],"n", and with `merges`
+  // {"model","tokens":[{"id","piece","bytes" (array),"begin","end","special"}],"n", and with
+  // `merges`
   // "words":[{"text","begin","end","merges":[{"rank","left","right","begin","end"}],"ids"}]}
   virtual Result<Json> tokenize(const std::string& text, bool parse_special, bool merges) const = 0;
 

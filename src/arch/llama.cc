@@ -2,7 +2,7 @@
 // Mistral without a window, TinyLlama.
 
 #include "arch/config.h"
-#include "arch/decoder_weights.h"
+#include "arch/decoder.h"
 #include "trace/trace.h"
 
 namespace cutaway::arch {
@@ -41,60 +41,42 @@ constexpr DecoderRows kRows{
 
 class Llama final : public Transformer {
  public:
+  explicit Llama(Decoder model) : model_(std::move(model)) {}
+
   static Result<std::unique_ptr<Transformer>> load(const Metadata& metadata, WeightSource& source) {
     CUTAWAY_SPAN(span, "arch::Llama::load");
-    auto model = std::make_unique<Llama>();
-    const ConfigReader config(metadata);
-    CUTAWAY_ASSIGN(DecoderConfig read, read_decoder_config(config));
-    CUTAWAY_ASSIGN(ops::RopeConfig rope, config.rope(read.shape.d_head));
-    if (rope.n_rot != read.shape.d_head) {
-      const std::string key = config.key("rope.dimension_count", "rotary_dim");
-      return Error{
-          ErrorCode::kUnsupported,
-          "metadata " + key + " is " + std::to_string(rope.n_rot) +
-              ", this architecture rotates the whole head: " + std::to_string(read.shape.d_head),
-          key};
-    }
-    model->shape_ = read.shape;
-    model->eps_ = read.eps;
-    CUTAWAY_ASSIGN(model->weights_, load_decoder(kRows, source, model->shape_, rope.n_rot));
-    rope.divisors = model->weights_.rope_divisors;
-    model->rope_ = ops::Rope(rope);
-    model->attention_ = attention_shape(model->shape_);
-    CUTAWAY_OUT(span, "layers", model->shape_.n_layers, "vocab", model->shape_.vocab);
-    return std::unique_ptr<Transformer>(std::move(model));
+    CUTAWAY_ASSIGN(Decoder model, load_decoder(kRows, metadata, source));
+    CUTAWAY_OUT(span, "layers", model.shape.n_layers, "vocab", model.shape.vocab);
+    return std::unique_ptr<Transformer>(std::make_unique<Llama>(std::move(model)));
   }
 
-  const ModelShape& shape() const override { return shape_; }
+  const ModelShape& shape() const override { return model_.shape; }
 
   ops::Rows forward(ops::Pass& pass) const override {
     CUTAWAY_SPAN(span, "arch::Llama::forward", "rows", pass.rows());
-    const ops::Rows x = ops::embed(pass, weights_.embedding);
-    const ops::Rope::Angles angles = rope_.angles(pass);
-    for (int layer = 0; layer < static_cast<int>(shape_.n_layers); ++layer) {
+    const Decoder& m = model_;
+    const ops::Rows x = ops::embed(pass, m.embedding);  // the residual stream, {rows, d_model}
+    const ops::Rope::Angles angles = m.rope.angles(pass);
+    for (int layer = 0; layer < static_cast<int>(m.shape.n_layers); ++layer) {
       const LayerScope scope(pass, layer);
-      const DecoderLayer& w = weights_.layers[static_cast<size_t>(layer)];
+      const DecoderLayer& w = m.layers[static_cast<size_t>(layer)];
 
-      ops::Rows normalized = ops::rms_norm(pass, ops::kNorm1, layer, x, w.attention_norm, eps_);
+      ops::Rows normalized = ops::rms_norm(pass, ops::kNorm1, layer, x, w.attention_norm, m.eps);
       const ops::Rows attended =
-          ops::self_attention(pass, layer, attention_, w.attention, rope_, angles, normalized);
+          ops::self_attention(pass, layer, m.attention, w.attention, m.rope, angles, normalized);
       ops::add_residual(pass, trace::Site::kResidMid, layer, x, attended);
 
-      normalized = ops::rms_norm(pass, ops::kNorm2, layer, x, w.mlp_norm, eps_);
+      normalized = ops::rms_norm(pass, ops::kNorm2, layer, x, w.mlp_norm, m.eps);
       const ops::Rows transformed = ops::gated_mlp(pass, layer, w.mlp, normalized);
       ops::add_residual(pass, trace::Site::kResidPost, layer, x, transformed);
     }
-    const ops::Rows logits = ops::unembed(pass, x, weights_.final_norm, eps_, weights_.head);
+    const ops::Rows logits = ops::unembed(pass, x, m.final_norm, m.eps, m.head);
     CUTAWAY_OUT(span, "logits", logits.view());
     return logits;
   }
 
  private:
-  ModelShape shape_;
-  float eps_ = 0;
-  DecoderWeights weights_;
-  ops::Rope rope_;
-  ops::AttentionShape attention_;
+  Decoder model_;
 };
 
 std::vector<Metadata> tiny_configs() {

@@ -5,9 +5,9 @@ namespace cutaway::internal {
 [[noreturn]] void check_failed(const char* condition, const char* file, int line) noexcept;
 }
 
-#define CUTAWAY_CHECK(condition)                                                \
-  do {                                                                          \
-    if (!(condition)) [[unlikely]] {                                            \
-      ::cutaway::internal::check_failed(#condition, __FILE__, __LINE__);        \
-    }                                                                           \
+#define CUTAWAY_CHECK(condition)                                         \
+  do {                                                                   \
+    if (!(condition)) [[unlikely]] {                                     \
+      ::cutaway::internal::check_failed(#condition, __FILE__, __LINE__); \
+    }                                                                    \
   } while (false)

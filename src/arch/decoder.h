@@ -29,16 +29,21 @@ struct DecoderLayer {
   ops::GatedMlpWeights mlp;
 };
 
-struct DecoderWeights {
+// Everything that a pre-norm decoder's forward reads.
+struct Decoder {
+  ModelShape shape;
+  float eps = 0;  // of the RMS norms
   ops::Matrix embedding;
   std::vector<DecoderLayer> layers;
   ops::Vector final_norm;
-  ops::Linear head;                  // the embedding again, when the file ties them
-  std::vector<float> rope_divisors;  // one per rotated pair; empty when the file has none
+  ops::Linear head;  // the embedding again, when the file ties them
+  ops::Rope rope;
+  ops::AttentionShape attention;
 };
 
-// shape.vocab is set from the embedding's rows.
-Result<DecoderWeights> load_decoder(const DecoderRows& rows, WeightSource& source,
-                                    ModelShape& shape, int64_t n_rot);
+// Reads the configuration, then the weights that its table names. An architecture whose settings or
+// tensors differ adds what it needs before or after.
+Result<Decoder> load_decoder(const DecoderRows& rows, const Metadata& metadata,
+                             WeightSource& source);
 
 }  // namespace cutaway::arch

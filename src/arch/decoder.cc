@@ -1,0 +1,95 @@
+#include "arch/decoder.h"
+
+#include "arch/config.h"
+#include "trace/trace.h"
+
+namespace cutaway::arch {
+namespace {
+
+Result<ops::Linear> load_linear(const LinearRows& rows, WeightSource& source, int64_t layer,
+                                int64_t out, int64_t in, int64_t heads = 0) {
+  ops::Linear linear;
+  CUTAWAY_ASSIGN(linear.weight, source.matrix(rows.weight, layer, out, in, heads));
+  if (!rows.bias.gguf.empty()) {
+    CUTAWAY_ASSIGN(linear.bias, source.vector(rows.bias, layer, out, heads));
+  }
+  return linear;
+}
+
+Result<DecoderLayer> load_layer(const DecoderRows& rows, WeightSource& source,
+                                const ModelShape& shape, int64_t layer) {
+  DecoderLayer out;
+  const int64_t d = shape.d_model;
+  const int64_t q_size = shape.n_heads * shape.d_head;
+  const int64_t kv_size = shape.n_kv_heads * shape.d_head;
+  CUTAWAY_ASSIGN(out.attention_norm, source.vector(rows.attention_norm, layer, d, 0));
+  CUTAWAY_ASSIGN(out.attention.q, load_linear(rows.q, source, layer, q_size, d, shape.n_heads));
+  CUTAWAY_ASSIGN(out.attention.k, load_linear(rows.k, source, layer, kv_size, d, shape.n_kv_heads));
+  CUTAWAY_ASSIGN(out.attention.v, load_linear(rows.v, source, layer, kv_size, d));
+  CUTAWAY_ASSIGN(out.attention.o, load_linear(rows.o, source, layer, d, q_size));
+  CUTAWAY_ASSIGN(out.mlp_norm, source.vector(rows.mlp_norm, layer, d, 0));
+  CUTAWAY_ASSIGN(out.mlp.gate, load_linear(rows.gate, source, layer, shape.d_mlp, d));
+  CUTAWAY_ASSIGN(out.mlp.up, load_linear(rows.up, source, layer, shape.d_mlp, d));
+  CUTAWAY_ASSIGN(out.mlp.down, load_linear(rows.down, source, layer, d, shape.d_mlp));
+  return out;
+}
+
+// Divisors of the rotary frequencies, one per pair; empty when the file has none.
+Result<std::vector<float>> load_rope_divisors(const TensorRow& row, WeightSource& source,
+                                              int64_t pairs) {
+  if (row.gguf.empty()) return std::vector<float>{};
+  CUTAWAY_ASSIGN(const ops::Vector divisors, source.vector(row, -1, pairs, 0));
+  for (int64_t i = 0; i < divisors.n; ++i) {
+    if (!(divisors.data[i] > 0)) {
+      return Error{ErrorCode::kInvalidFile,
+                   std::string(row.gguf) + "[" + std::to_string(i) + "] is " +
+                       std::to_string(divisors.data[i]) + ", expected a number above 0",
+                   std::string(row.gguf)};
+    }
+  }
+  return std::vector<float>(divisors.data, divisors.data + divisors.n);
+}
+
+// Rows that lie pair by pair are put in halves of the whole head: a head that is rotated in part
+// would pair others.
+Status check_rotation(const DecoderRows& rows, const ConfigReader& config,
+                      const ops::RopeConfig& rope, int64_t d_head) {
+  if (rows.q.weight.transform != Transform::kRopePairs || rope.n_rot == d_head) return {};
+  const std::string key = config.key("rope.dimension_count", "rotary_dim");
+  return Error{ErrorCode::kUnsupported,
+               "metadata " + key + " is " + std::to_string(rope.n_rot) +
+                   ", this architecture rotates the whole head: " + std::to_string(d_head),
+               key};
+}
+
+}  // namespace
+
+Result<Decoder> load_decoder(const DecoderRows& rows, const Metadata& metadata,
+                             WeightSource& source) {
+  CUTAWAY_SPAN(span, "arch::load_decoder");
+  const ConfigReader config(metadata);
+  CUTAWAY_ASSIGN(const DecoderConfig read, read_decoder_config(config));
+  CUTAWAY_ASSIGN(ops::RopeConfig rope, config.rope(read.shape.d_head));
+  CUTAWAY_TRY(check_rotation(rows, config, rope, read.shape.d_head));
+  Decoder out;
+  out.shape = read.shape;
+  out.eps = read.eps;
+  CUTAWAY_ASSIGN(out.shape.vocab, source.rows_of(rows.embedding));
+  const int64_t vocab = out.shape.vocab, d_model = out.shape.d_model;
+  CUTAWAY_ASSIGN(out.embedding, source.matrix(rows.embedding, -1, vocab, d_model, 0));
+  for (int64_t layer = 0; layer < out.shape.n_layers; ++layer) {
+    CUTAWAY_ASSIGN(DecoderLayer loaded, load_layer(rows, source, out.shape, layer));
+    out.layers.push_back(loaded);
+  }
+  CUTAWAY_ASSIGN(out.final_norm, source.vector(rows.final_norm, -1, d_model, 0));
+  CUTAWAY_ASSIGN(out.head.weight, source.matrix(rows.head, -1, vocab, d_model, 0));
+  const bool tied = !out.head.weight.present();
+  if (tied) out.head.weight = out.embedding;
+  CUTAWAY_ASSIGN(rope.divisors, load_rope_divisors(rows.rope_divisors, source, rope.n_rot / 2));
+  out.rope = ops::Rope(rope);
+  out.attention = attention_shape(out.shape);
+  CUTAWAY_OUT(span, "layers", out.shape.n_layers, "d_model", d_model, "vocab", vocab, "tied", tied);
+  return out;
+}
+
+}  // namespace cutaway::arch
