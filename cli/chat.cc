@@ -25,8 +25,12 @@ constexpr const char* kHelp =
 class Chat {
  public:
   Chat(const Model& model, const SessionOptions& options, const GenerateRequest& request,
-       std::string system)
-      : model_(model), options_(options), request_(request), system_(std::move(system)) {}
+       std::string system, Engine* traced_here)
+      : model_(model),
+        options_(options),
+        request_(request),
+        system_(std::move(system)),
+        traced_here_(traced_here) {}
 
   int run() {
     if (const Status started = start_over(); !started.ok()) return report(started.error());
@@ -97,8 +101,8 @@ class Chat {
   void answer(const std::string& text) {
     messages_.push_back({{"role", "user"}, {"content", text}});
     request_.messages = messages_;
-    auto generation = session_->generate(request_, [](const StreamEvent& event) {
-      write_out(printable_lines(event.text));
+    auto generation = session_->generate(request_, [this](const StreamEvent& event) {
+      if (traced_here_ == nullptr) write_out(printable_lines(event.text));
       return !interrupted() && !output_failed();
     });
     if (!generation.ok()) {
@@ -108,6 +112,11 @@ class Chat {
         print_error("/clear begins a new conversation.");
       }
       return;
+    }
+    if (traced_here_ != nullptr) {
+      // The end of the program reports a trace that failed.
+      [[maybe_unused]] const Status flushed = traced_here_->flush_trace();
+      write_out(printable_lines(generation->text));
     }
     if (!generation->text.ends_with('\n')) write_out("\n");
     if (generation->finish_reason != "stop") {
@@ -142,6 +151,7 @@ class Chat {
   SessionOptions options_;
   GenerateRequest request_;
   std::string system_;
+  Engine* traced_here_;
   std::unique_ptr<Session> session_;
   Json messages_;
   Generation last_;
@@ -153,8 +163,8 @@ class Chat {
 }  // namespace
 
 int chat(const Model& model, const SessionOptions& options, const GenerateRequest& request,
-         const std::string& system) {
-  return Chat(model, options, request, system).run();
+         const std::string& system, Engine* traced_here) {
+  return Chat(model, options, request, system, traced_here).run();
 }
 
 }  // namespace cutaway::cli

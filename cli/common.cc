@@ -160,8 +160,13 @@ Status TraceArgs::attach(Engine& engine) const {
   return {};
 }
 
-Result<std::shared_ptr<Model>> load_model(Engine& engine, const std::string& name) {
-  ProgressBar bar(kLoadBarDelayMs);
+bool TraceArgs::on_terminal() const {
+  return level && *level != "off" && is_terminal(STDERR_FILENO);
+}
+
+Result<std::shared_ptr<Model>> load_model(Engine& engine, const std::string& name,
+                                          bool show_progress) {
+  ProgressBar bar(kLoadBarDelayMs, show_progress);
   return engine.load(name, bar.callback());
 }
 
@@ -181,7 +186,8 @@ Loaded load(const EngineArgs& engine_args, const ModelArgs& model_args, const Tr
   if (trace != nullptr) {
     if (const Status s = trace->attach(*loaded.engine); !s.ok()) return fail(s.error());
   }
-  auto model = load_model(*loaded.engine, model_args.name());
+  auto model =
+      load_model(*loaded.engine, model_args.name(), trace == nullptr || !trace->on_terminal());
   if (!model.ok()) {
     // The trace of what failed belongs before the message.
     const Status flushed = loaded.engine->flush_trace();

@@ -54,6 +54,8 @@ struct TraceArgs {
   // kInvalidArgument: flags that contradict each other, or an unknown level. Touches no file.
   Status check() const;
   Status attach(Engine& engine) const;
+  // Whether trace lines appear on the terminal: whatever else is written there would break them.
+  bool on_terminal() const;
 };
 
 // An engine, and a model in it (with a progress bar when loading takes long). `status` is set when
@@ -65,7 +67,8 @@ struct Loaded {
 };
 Loaded load(const EngineArgs& engine, const ModelArgs& model, const TraceArgs* trace);
 // The same into an engine that is there.
-Result<std::shared_ptr<Model>> load_model(Engine& engine, const std::string& name);
+Result<std::shared_ptr<Model>> load_model(Engine& engine, const std::string& name,
+                                          bool show_progress = true);
 
 // Waits for the trace and for stdout; returns `status`, or kFailed when one of them failed.
 int finish(Engine& engine, int status);

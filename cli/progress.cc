@@ -61,8 +61,10 @@ std::string progress_line(const Progress& progress, double seconds, int width) {
   return line;
 }
 
-ProgressBar::ProgressBar(int delay_ms)
-    : terminal_(is_terminal(STDERR_FILENO)), start_ns_(now_ns()), delay_ns_(delay_ms * kMsToNs) {}
+ProgressBar::ProgressBar(int delay_ms, bool shown)
+    : terminal_(shown && is_terminal(STDERR_FILENO)),
+      start_ns_(now_ns()),
+      delay_ns_(delay_ms * kMsToNs) {}
 
 ProgressFn ProgressBar::callback() {
   return [this](const Progress& progress) {

@@ -10,8 +10,8 @@ namespace cutaway::cli {
 
 class ProgressBar {
  public:
-  // Appears after `delay_ms`, so that short work shows nothing.
-  explicit ProgressBar(int delay_ms);
+  // Appears after `delay_ms`, so that short work shows nothing; never when not `shown`.
+  explicit ProgressBar(int delay_ms, bool shown = true);
   ~ProgressBar() { clear(); }
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;

@@ -153,11 +153,12 @@ void print_summary(const Generation& generation) {
                   generation.stop.empty() ? "" : " (" + in_quotes(generation.stop) + ")"));
 }
 
-// Writes the answer as it comes. On a terminal the model's control characters do not reach it.
-StreamFn streaming(bool json) {
+// Writes the answer as it comes, unless it is to be shown as a whole. On a terminal the model's
+// control characters do not reach it.
+StreamFn streaming(bool whole) {
   const bool terminal = is_terminal(STDOUT_FILENO);
-  return [json, terminal](const StreamEvent& event) {
-    if (!json && !event.text.empty()) {
+  return [whole, terminal](const StreamEvent& event) {
+    if (!whole && !event.text.empty()) {
       write_out(terminal ? printable_lines(event.text) : std::string(event.text));
     }
     return !interrupted() && !output_failed();
@@ -176,13 +177,20 @@ int answer(const RunArgs& args, Loaded& loaded, GenerateRequest request, std::st
   if (!options.ok()) return report(options.error());
   auto session = loaded.model->start(*options);
   if (!session.ok()) return finish(*loaded.engine, report(session.error()));
-  auto generation = (*session)->generate(request, streaming(args.json));
+  const bool traced_here = args.trace.on_terminal() && is_terminal(STDOUT_FILENO) && !args.json;
+  auto generation = (*session)->generate(request, streaming(args.json || traced_here));
+  session->reset();  // its last records belong before the answer
   if (!generation.ok()) return finish(*loaded.engine, report(generation.error()));
 
   if (args.json) {
     write_json(to_json(*generation));
-  } else if (!generation->text.ends_with('\n')) {
-    write_out("\n");
+  } else {
+    if (traced_here) {
+      // finish() reports a trace that failed.
+      [[maybe_unused]] const Status flushed = loaded.engine->flush_trace();
+      write_out(printable_lines(generation->text));
+    }
+    if (!generation->text.ends_with('\n')) write_out("\n");
   }
   for (const std::string& warning : generation->warnings) print_warning(warning);
   const bool stopped = interrupted() && generation->finish_reason == "cancelled";
@@ -231,7 +239,9 @@ int run_command(int argc, char** argv) {
   if (!chatting) return answer(run, loaded, *request, text);
   auto options = run.session.options();
   if (!options.ok()) return report(options.error());
-  return finish(*loaded.engine, chat(*loaded.model, *options, *request, run.system.value_or("")));
+  Engine* traced_here = run.trace.on_terminal() ? loaded.engine.get() : nullptr;
+  return finish(*loaded.engine,
+                chat(*loaded.model, *options, *request, run.system.value_or(""), traced_here));
 }
 
 }  // namespace cutaway::cli

@@ -208,6 +208,25 @@ def test_one_answer_on_a_terminal_has_a_summary():
     assert terminal.finish() == 0
 
 
+def test_on_one_screen_the_answer_follows_its_trace():
+    plain = {"NO_COLOR": "1"}
+    terminal = Terminal(["run", *TINY, "-n", "4", "--trace", "functions", "hi"], FOLDER, plain)
+    assert terminal.finish() == 0
+    last = terminal.text.rindex("[TRACE]")
+    assert re.fullmatch(r"[^\n]* < api::Session::close OUT [^\n]*", terminal.text[last:].split("\r\n")[0])
+    assert all("[TRACE]" in line for line in terminal.text[:last].split("\r\n")[:-1]), terminal.text
+    terminal = Terminal(["run", *TINY, "-n", "4", "--trace", "phases"], FOLDER, plain)
+    terminal.wait_for("> ")
+    terminal.send("hi\r")
+    terminal.wait_for("< api::Session::generate OUT")
+    terminal.wait_for("\n")
+    terminal.wait_for("> ")
+    answer = terminal.text[terminal.text.rindex("generate OUT"):].split("\r\n", 1)[1]
+    assert "[TRACE]" not in answer and len(answer) > len("> "), answer
+    terminal.send("\x04")
+    assert terminal.finish() == 0
+
+
 def test_chat():
     terminal = Terminal(["run", *TINY, "-n", "4"], FOLDER)
     terminal.wait_for("Ctrl-D leaves")
@@ -336,6 +355,35 @@ def test_capture_writes_the_logits():
     assert header["logits"]["dtype"] == "F32" and len(raw) == 8 + size + 3 * 287 * 4
     assert "written to c.safetensors" in ok(
         ["capture", *TINY, "hi", "--taps", "logits", "-o", "c.safetensors"]).out.decode()
+
+
+def test_capture_help_names_every_tap_that_is_written():
+    shown = ok(["capture", "--help"]).out.decode()
+    listed = shown[shown.index("\nTaps "):shown.index("Names of")]
+    group, names = "", []
+    for word in re.findall(r"[\w{}.]*(?:hook_\w+|logits|ln2)", listed):
+        if word.endswith("ln2"):
+            names += [f"{word}.hook_scale", f"{word}.hook_normalized"]
+        else:
+            whole = group + word if word.startswith(".") else word
+            group = whole[:whole.rfind(".")] if "." in whole else group
+            names.append(whole)
+    names = [name.format(l=2) for name in names]
+    assert len(names) == len(set(names)) == 25, names
+    got = document(["capture", *TINY, "--tokens", "5,70,71", "--taps", ",".join(names), "-o",
+                    "all.safetensors", "--json"])
+    assert [tap["name"] for tap in got["taps"]] == names
+
+
+def test_capture_writes_attention_that_sums_to_one():
+    ok(["capture", *TINY, "--tokens", "5,70,71", "--taps", "blocks.1.attn.hook_pattern", "-o",
+        "p.safetensors"])
+    raw = (FOLDER / "p.safetensors").read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    values = [value for value, in struct.iter_unpack("<f", raw[8 + size:])]
+    assert len(values) % 9 == 0 and values[1] == values[2] == 0, "a position sees what comes later"
+    for at in range(0, len(values), 3):
+        assert abs(sum(values[at:at + 3]) - 1) < 1e-6, values[at:at + 3]
 
 
 def test_info():
