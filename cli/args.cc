@@ -66,6 +66,10 @@ std::string wrapped(const std::string& help, int columns) {
     if (line.empty() && blank) continue;
     blank = line.empty();
     const size_t indent = line.starts_with("  ") ? kHelpColumn : 0;
+    // CLI11 pads to a count of bytes; "ID,…" has more of them than columns.
+    if (indent > 0 && line.size() > indent && line[indent - 1] == ' ' && line[indent] != ' ') {
+      line.insert(indent, indent - display_width(line.substr(0, indent)), ' ');
+    }
     while (display_width(line) > width) {
       size_t cut = line.rfind(' ', width);
       if (cut == std::string::npos || cut <= indent) break;

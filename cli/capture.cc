@@ -12,6 +12,18 @@
 namespace cutaway::cli {
 namespace {
 
+// TransformerLens's names. docs/capture.md has their shapes and the names that mean the same.
+constexpr const char* kTapNames =
+    "Taps ({l} is a layer, 0 is the first):\n"
+    "  logits, hook_tokens, hook_embed, ln_final.hook_scale, ln_final.hook_normalized\n"
+    "  blocks.{l}.hook_resid_pre, .hook_resid_mid, .hook_resid_post,\n"
+    "            .hook_attn_out, .hook_mlp_out\n"
+    "  blocks.{l}.ln1.hook_scale, .hook_normalized; blocks.{l}.ln2 likewise\n"
+    "  blocks.{l}.attn.hook_q, .hook_k, .hook_v, .hook_rot_q, .hook_rot_k,\n"
+    "            .hook_attn_scores, .hook_pattern, .hook_z\n"
+    "  blocks.{l}.mlp.hook_pre, .hook_pre_linear, .hook_post\n"
+    "Names of Hugging Face and ggml work too: model.layers.3.mlp, l_out-3.";
+
 std::vector<std::string> split_names(const std::string& text) {
   std::vector<std::string> names;
   for (size_t begin = 0; begin <= text.size();) {
@@ -55,7 +67,8 @@ struct CaptureArgs {
 void CaptureArgs::add_to(Args& args) {
   text.add_to(args, "TEXT", "The text, raw; - reads stdin, to the last byte");
   args.text("--tokens", tokens, "ID,ID,…", "Token ids instead of TEXT");
-  args.text("--taps", taps, "NAME,…", "What to keep; this version has: logits");
+  args.text("--taps", taps, "NAME,…",
+            "What to keep: logits, hook_embed, blocks.3.attn.hook_pattern, … (below)");
   args.text("-o,--output", output, "FILE", "The .safetensors file to write");
   args.flag("--special", special, "Control tokens that TEXT spells are those tokens");
   args.flag("--json", json, "One JSON document on stdout");
@@ -65,6 +78,7 @@ void CaptureArgs::add_to(Args& args) {
   session.add_to(args);
   args.group("Trace");
   trace.add_to(args);
+  args.footer(kTapNames);
 }
 
 Result<CaptureRequest> CaptureArgs::request() const {

@@ -42,7 +42,7 @@ std::string help_text() {
   text +=
       "\n  cutaway pull smollm2-135m\n"
       "  cutaway run \"What is 2 + 2?\"\n"
-      "  cutaway run --trace functions \"What is 2 + 2?\"\n\n"
+      "  cutaway run --trace phases \"What is 2 + 2?\"\n\n"
       "Models live in $CUTAWAY_HOME/models (default ~/.cache/cutaway/models).\n"
       "Exit status: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C.\n";
   return text;
