@@ -34,7 +34,10 @@ build: bootstrap ## the release program, at build/release/cutaway
 
 run: build ## installs, builds, gets the default model, answers a first prompt with its trace
 	@$(CUTAWAY) pull $(MODEL)
-	@$(CUTAWAY) run -m $(MODEL) --trace $(TRACE) "$$PROMPT"
+	@# The trace is thousands of lines: the answer comes after it, not between them.
+	@$(CUTAWAY) run -m $(MODEL) --trace $(TRACE) "$$PROMPT" > build/answer.txt
+	@echo >&2; echo "$$PROMPT" >&2
+	@cat build/answer.txt
 	@if [ "$(SERVE)" != 0 ]; then \
 	  echo "make run ends here: this version has no server yet (SERVE=0 leaves this line out)." >&2; fi
 
