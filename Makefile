@@ -34,10 +34,7 @@ build: bootstrap ## the release program, at build/release/cutaway
 
 run: build ## installs, builds, gets the default model, answers a first prompt with its trace
 	@$(CUTAWAY) pull $(MODEL)
-	@# The trace is thousands of lines: the answer comes after it, not between them.
-	@$(CUTAWAY) run -m $(MODEL) --trace $(TRACE) "$$PROMPT" > build/answer.txt
-	@echo >&2; echo "$$PROMPT" >&2
-	@cat build/answer.txt
+	@$(CUTAWAY) run -m $(MODEL) --trace $(TRACE) "$$PROMPT"
 	@if [ "$(SERVE)" != 0 ]; then \
 	  echo "make run ends here: this version has no server yet (SERVE=0 leaves this line out)." >&2; fi
 
