@@ -46,6 +46,8 @@ struct KvTile {
 // max)·v, keys in order. A row that sees none gives max = −inf, sum = 0, out = 0.
 struct AttentionTileArgs {
   KvTile tile;
+  KvTile
+      next;  // the tile that will be asked for next, to be fetched meanwhile; or null. A hint only
   int64_t d_k = 0, d_v = 0;
   int64_t n = 0;                    // query rows
   const float* const* q = nullptr;  // n pointers to d_k values

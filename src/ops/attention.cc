@@ -51,8 +51,9 @@ struct Partials {
   float out[kMaxPartialFloats];
 };
 
-void tile_partials(const HeadQueries& h, int64_t row_begin, int64_t n, int64_t page, float* max,
-                   float* sum, float* out) noexcept {
+// `last_page`: up to where the caller goes on, tile by tile.
+void tile_partials(const HeadQueries& h, int64_t row_begin, int64_t n, int64_t page,
+                   int64_t last_page, float* max, float* sum, float* out) noexcept {
   const float* queries[kMaxQueryRows];
   int32_t begin[kMaxQueryRows], end[kMaxQueryRows];
   const int64_t base = page * kTilePositions;
@@ -65,6 +66,7 @@ void tile_partials(const HeadQueries& h, int64_t row_begin, int64_t n, int64_t p
   }
   kernels::AttentionTileArgs args;
   args.tile = h.slice->kv->tile(h.layer, h.kv_head, page);
+  if (page < last_page) args.next = h.slice->kv->tile(h.layer, h.kv_head, page + 1);
   args.d_k = args.d_v = h.shape->d_head;
   args.n = n;
   args.q = queries;
@@ -99,7 +101,7 @@ void attend_rows(const HeadQueries& h, int64_t row_begin, int64_t n) noexcept {
   const int64_t first_page = h.first_key(row_begin) / kTilePositions;
   const int64_t last_page = h.position(row_begin + n - 1) / kTilePositions;
   for (int64_t page = first_page; page <= last_page; ++page) {
-    tile_partials(h, row_begin, n, page, partials.max, partials.sum, partials.out);
+    tile_partials(h, row_begin, n, page, last_page, partials.max, partials.sum, partials.out);
     for (int64_t i = 0; i < n; ++i) {
       merge(h, row_begin + i, running[i], partials.max[i], partials.sum[i], partials.out + i * d);
     }
@@ -119,14 +121,15 @@ void attend_by_tiles(const HeadQueries& h, int64_t row_begin, int64_t n, Pass& p
   float* sum = pass.scratch.floats(pages * n);
   float* out = pass.scratch.floats(pages * n * d);
   constexpr int64_t kPagesPerChunk = 4;
-  pass.pool.parallel_for(
-      static_cast<size_t>((pages + kPagesPerChunk - 1) / kPagesPerChunk),
-      [&](size_t chunk) noexcept {
-        const int64_t begin = static_cast<int64_t>(chunk) * kPagesPerChunk;
-        for (int64_t p = begin; p < std::min(begin + kPagesPerChunk, pages); ++p) {
-          tile_partials(h, row_begin, n, first_page + p, max + p * n, sum + p * n, out + p * n * d);
-        }
-      });
+  pass.pool.parallel_for(static_cast<size_t>((pages + kPagesPerChunk - 1) / kPagesPerChunk),
+                         [&](size_t chunk) noexcept {
+                           const int64_t begin = static_cast<int64_t>(chunk) * kPagesPerChunk;
+                           const int64_t end = std::min(begin + kPagesPerChunk, pages);
+                           for (int64_t p = begin; p < end; ++p) {
+                             tile_partials(h, row_begin, n, first_page + p, first_page + end - 1,
+                                           max + p * n, sum + p * n, out + p * n * d);
+                           }
+                         });
   for (int64_t i = 0; i < n; ++i) {
     Running running;
     std::fill_n(h.output(row_begin + i), d, 0.0f);

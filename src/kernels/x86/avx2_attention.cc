@@ -23,6 +23,18 @@ CUTAWAY_INLINE __m256 load_part(const Element* p, int64_t count) noexcept {
   return load8(part);
 }
 
+// With few rows a tile is used once and comes from memory: the line at the same place of the next
+// tile is fetched while this one is worked on (tiles of one head are a page apart, where no
+// hardware prefetcher follows). Bytes from a tile to the next; 0 asks for the line at hand, which
+// costs nothing.
+constexpr int kFewRows = 3;
+CUTAWAY_INLINE int64_t bytes_ahead(const void* now, const void* next) noexcept {
+  return next == nullptr ? 0 : reinterpret_cast<intptr_t>(next) - reinterpret_cast<intptr_t>(now);
+}
+CUTAWAY_INLINE void fetch(const void* now, int64_t ahead) noexcept {
+  _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<intptr_t>(now) + ahead), _MM_HINT_T0);
+}
+
 // Scores of R rows and the B key blocks from `block` on, −inf where a row does not see.
 template <typename Element, int R, int B>
 CUTAWAY_INLINE void score_blocks(const AttentionTileArgs& args, int64_t r0, int64_t block,
@@ -37,8 +49,10 @@ CUTAWAY_INLINE void score_blocks(const AttentionTileArgs& args, int64_t r0, int6
   for (int r = 0; r < R; ++r) {
     for (int b = 0; b < B; ++b) acc[r][b][0] = acc[r][b][1] = _mm256_setzero_ps();
   }
+  const int64_t ahead = bytes_ahead(args.tile.k, args.next.k);
   for (int64_t i = 0; i < args.d_k; ++i) {
     for (int b = 0; b < B; ++b) {
+      if constexpr (R <= kFewRows) fetch(keys[b] + i * kKeyLanes, ahead);
       const __m256 k0 = load8(keys[b] + i * kKeyLanes);
       const __m256 k1 = load8(keys[b] + i * kKeyLanes + 8);
       for (int r = 0; r < R; ++r) {
@@ -91,13 +105,15 @@ CUTAWAY_INLINE void soften(float* scores, int64_t begin, int64_t end, float* max
 // out[r][i … i + 8·V) += Σ_p weight[r][p] · v[p][…] for p in [begin, end), in order.
 template <typename Element, int R, int V>
 CUTAWAY_INLINE void add_vectors(const Element* v, int64_t d_v, const float* const* weights,
-                                int64_t begin, int64_t end, float* const* out, int64_t i) noexcept {
+                                int64_t begin, int64_t end, float* const* out, int64_t i,
+                                int64_t ahead) noexcept {
   __m256 acc[R][V];
   for (int r = 0; r < R; ++r) {
     for (int u = 0; u < V; ++u) acc[r][u] = _mm256_loadu_ps(out[r] + i + 8 * u);
   }
   for (int64_t p = begin; p < end; ++p) {
     __m256 value[V];
+    if constexpr (R <= kFewRows) fetch(v + p * d_v + i, ahead);
     for (int u = 0; u < V; ++u) value[u] = load8(v + p * d_v + i + 8 * u);
     for (int r = 0; r < R; ++r) {
       const __m256 weight = _mm256_broadcast_ss(weights[r] + p);
@@ -111,14 +127,15 @@ CUTAWAY_INLINE void add_vectors(const Element* v, int64_t d_v, const float* cons
 
 template <typename Element, int R>
 void add_values(const Element* v, int64_t d_v, const float* const* weights, int64_t begin,
-                int64_t end, float* const* out) noexcept {
+                int64_t end, float* const* out, int64_t ahead) noexcept {
   if (begin >= end) return;
   constexpr int kVectors = R == 1 ? 8 : R <= 3 ? 4 : 2;
   int64_t i = 0;
   for (; i + 8 * kVectors <= d_v; i += 8 * kVectors) {
-    add_vectors<Element, R, kVectors>(v, d_v, weights, begin, end, out, i);
+    add_vectors<Element, R, kVectors>(v, d_v, weights, begin, end, out, i, ahead);
   }
-  for (; i + 8 <= d_v; i += 8) add_vectors<Element, R, 1>(v, d_v, weights, begin, end, out, i);
+  for (; i + 8 <= d_v; i += 8)
+    add_vectors<Element, R, 1>(v, d_v, weights, begin, end, out, i, ahead);
   if (i == d_v) return;
   for (int r = 0; r < R; ++r) {
     __m256 acc = load_first(out[r] + i, d_v - i);
@@ -160,15 +177,16 @@ void attend(const AttentionTileArgs& args, int64_t r0) noexcept {
     soften(scores[r], args.begin[r0 + r], args.end[r0 + r], args.max + r0 + r, args.sum + r0 + r);
   }
   const auto* v = static_cast<const Element*>(args.tile.v);
+  const int64_t ahead = bytes_ahead(args.tile.v, args.next.v);
   const bool together = all_begin < all_end;
   for (int r = 0; r < R; ++r) {
     const int64_t end = together ? all_begin : args.end[r0 + r];
-    add_values<Element, 1>(v, args.d_v, weights + r, args.begin[r0 + r], end, out + r);
+    add_values<Element, 1>(v, args.d_v, weights + r, args.begin[r0 + r], end, out + r, ahead);
   }
   if (!together) return;
-  add_values<Element, R>(v, args.d_v, weights, all_begin, all_end, out);
+  add_values<Element, R>(v, args.d_v, weights, all_begin, all_end, out, ahead);
   for (int r = 0; r < R; ++r) {
-    add_values<Element, 1>(v, args.d_v, weights + r, all_end, args.end[r0 + r], out + r);
+    add_values<Element, 1>(v, args.d_v, weights + r, all_end, args.end[r0 + r], out + r, ahead);
   }
 }
 
