@@ -39,7 +39,7 @@ Result<std::shared_ptr<Model>> Engine::load(const std::string& model, const Prog
     return !progress || progress({"load", done, total});
   };
   CUTAWAY_ASSIGN(std::shared_ptr<const model::LoadedModel> loaded,
-                 model::LoadedModel::load(path, *impl_->selection.table, *impl_->pool, report));
+                 model::LoadedModel::load(path, *impl_->pool, report));
   const double load_ms = static_cast<double>(now_ns() - start) / 1e6;
   if (trace::enabled()) {
     // Inference only reads: these two are printed again after the answer, and must be equal.

@@ -9,12 +9,11 @@
 namespace cutaway::model {
 
 Result<std::shared_ptr<const LoadedModel>> LoadedModel::load(const std::string& path,
-                                                             const kernels::KernelTable& table,
                                                              ThreadPool& pool,
                                                              const LoadProgress& progress) {
-  CUTAWAY_SPAN(span, "model::LoadedModel::load", "path", path, "kernels", table.name);
+  CUTAWAY_SPAN(span, "model::LoadedModel::load", "path", path);
   CUTAWAY_ASSIGN(std::shared_ptr<const ModelFile> file, formats::open_model_file(path));
-  auto loaded = load(std::move(file), table, pool, progress);
+  auto loaded = load(std::move(file), pool, progress);
   if (!loaded.ok()) return loaded.error().within(path);
   CUTAWAY_OUT(span, "architecture", (*loaded)->architecture(), "parameters",
               (*loaded)->parameters());
@@ -22,7 +21,6 @@ Result<std::shared_ptr<const LoadedModel>> LoadedModel::load(const std::string& 
 }
 
 Result<std::shared_ptr<const LoadedModel>> LoadedModel::load(std::shared_ptr<const ModelFile> file,
-                                                             const kernels::KernelTable&,
                                                              ThreadPool& pool,
                                                              const LoadProgress& progress) {
   CUTAWAY_SPAN(span, "model::LoadedModel::load", "tensors", file->tensors.size(), "bytes",

@@ -11,7 +11,6 @@
 #include "base/hash.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
-#include "kernels/table.h"
 #include "text/chat/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -30,13 +29,10 @@ class LoadedModel {
  public:
   // Errors name the file, and the field, tensor or value. The file stays mapped, so that its
   // metadata and its hash can be had; its weights are dropped from memory once packed.
-  static Result<std::shared_ptr<const LoadedModel>> load(const std::string& path,
-                                                         const kernels::KernelTable& table,
-                                                         ThreadPool& pool,
+  static Result<std::shared_ptr<const LoadedModel>> load(const std::string& path, ThreadPool& pool,
                                                          const LoadProgress& progress);
   // The same for a file that is open already (tests).
   static Result<std::shared_ptr<const LoadedModel>> load(std::shared_ptr<const ModelFile> file,
-                                                         const kernels::KernelTable& table,
                                                          ThreadPool& pool,
                                                          const LoadProgress& progress);
 

@@ -65,7 +65,7 @@ class EveryArchitecture : public ::testing::TestWithParam<Case> {
     pool_ = std::make_unique<ThreadPool>(threads);
     std::string error;
     model_ = testing::tiny_model(*GetParam().architecture, GetParam().config, GetParam().type,
-                                 *table_, *pool_, GetParam().keep_optional, &error);
+                                 *pool_, GetParam().keep_optional, &error);
     ASSERT_NE(model_, nullptr) << error;
     const arch::ModelShape& m = model_->shape();
     pages_ = std::make_unique<kv::PagePool>(

@@ -69,7 +69,7 @@ TEST_P(Golden, MatchesTheReference) {
   const std::string stem = std::string(CUTAWAY_SOURCE_DIR "/tests/golden/") + name;
   const auto golden = testing::read_safetensors(stem + ".safetensors");
   ThreadPool pool(2);
-  auto model = model::LoadedModel::load(stem + ".gguf", *selection->table, pool, {});
+  auto model = model::LoadedModel::load(stem + ".gguf", pool, {});
   ASSERT_TRUE(model.ok()) << model.error().message;
   const arch::ModelShape& m = (*model)->shape();
   kv::PagePool pages({m.n_layers, m.n_kv_heads, m.d_head, m.d_head, kernels::KvType::kF32}, 16);

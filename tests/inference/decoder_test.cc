@@ -35,7 +35,7 @@ class DecoderTest : public ::testing::Test {
 
   Streamed run(const std::vector<int32_t>& script, bool ends, DecodeOptions options = {},
                int64_t stop_after = -1) {
-    testing::ScriptedModel scripted(kPromptEnd, script, ends, pool_, *table_);
+    testing::ScriptedModel scripted(kPromptEnd, script, ends, pool_);
     EXPECT_NE(scripted.model(), nullptr) << scripted.error();
     const arch::ModelShape& m = scripted.model()->shape();
     kv::PagePool pages({m.n_layers, m.n_kv_heads, m.d_head, m.d_head, kernels::KvType::kF16}, 4);
@@ -159,7 +159,7 @@ TEST_F(DecoderTest, LogprobsAndTheLedgerAreOfTheModelsOwnDistribution) {
   options.top_logprobs = 3;
   options.ledger = true;
   options.sampling.logit_bias[' '] = 50;  // another token wins, with its own log-probability
-  testing::ScriptedModel scripted(kPromptEnd, bytes("a"), true, pool_, *table_);
+  testing::ScriptedModel scripted(kPromptEnd, bytes("a"), true, pool_);
   const arch::ModelShape& m = scripted.model()->shape();
   kv::PagePool pages({m.n_layers, m.n_kv_heads, m.d_head, m.d_head, kernels::KvType::kF16}, 4);
   inference::Runner runner(*scripted.model(), *table_, pool_, false);
@@ -181,7 +181,7 @@ TEST_F(DecoderTest, LogprobsAndTheLedgerAreOfTheModelsOwnDistribution) {
 }
 
 TEST_F(DecoderTest, ASecondPromptKeepsTheCommonBeginning) {
-  testing::ScriptedModel scripted(kPromptEnd, bytes("abc"), true, pool_, *table_);
+  testing::ScriptedModel scripted(kPromptEnd, bytes("abc"), true, pool_);
   const arch::ModelShape& m = scripted.model()->shape();
   kv::PagePool pages({m.n_layers, m.n_kv_heads, m.d_head, m.d_head, kernels::KvType::kF16}, 4);
   inference::Runner runner(*scripted.model(), *table_, pool_, false);
@@ -201,7 +201,7 @@ TEST_F(DecoderTest, ASecondPromptKeepsTheCommonBeginning) {
 }
 
 TEST_F(DecoderTest, AnEmptyPromptIsAnError) {
-  testing::ScriptedModel scripted(kPromptEnd, bytes("a"), true, pool_, *table_);
+  testing::ScriptedModel scripted(kPromptEnd, bytes("a"), true, pool_);
   const arch::ModelShape& m = scripted.model()->shape();
   kv::PagePool pages({m.n_layers, m.n_kv_heads, m.d_head, m.d_head, kernels::KvType::kF16}, 4);
   inference::Runner runner(*scripted.model(), *table_, pool_, false);

@@ -17,7 +17,7 @@ class ScriptedModel {
   // The ids that greedy decoding writes after a prompt that ends with `after`; each id once, since
   // a token has one successor. After the last one comes <|im_end|> when `ends`, else itself again.
   ScriptedModel(int32_t after, const std::vector<int32_t>& ids, bool ends, ThreadPool& pool,
-                const kernels::KernelTable& table, int64_t context = 64) {
+                int64_t context = 64) {
     constexpr int64_t kVocab = 263, kWidth = 264, kMlp = 32;
     formats::GgufWriter writer;
     const Metadata config = arch::tiny_decoder_metadata("llama", {.n_layers = 1,
@@ -61,7 +61,7 @@ class ScriptedModel {
     add("blk.0.ffn_down.weight", {kWidth, kMlp}, zeros);
     bytes_ = writer.to_bytes();
     auto file = formats::parse_gguf(bytes_, "scripted");
-    auto loaded = file.ok() ? model::LoadedModel::load(*file, table, pool, {})
+    auto loaded = file.ok() ? model::LoadedModel::load(*file, pool, {})
                             : Result<std::shared_ptr<const model::LoadedModel>>(file.error());
     if (loaded.ok()) {
       model_ = *loaded;

@@ -160,7 +160,6 @@ inline void add_byte_vocabulary(formats::GgufWriter& writer) {
 // A whole model: the weights above and a byte-level vocabulary of `vocab` ≥ 260 tokens.
 inline std::shared_ptr<const model::LoadedModel> tiny_model(const arch::Architecture& architecture,
                                                             const Metadata& config, DType type,
-                                                            const kernels::KernelTable& table,
                                                             ThreadPool& pool, bool keep_optional,
                                                             std::string* error) {
   constexpr int64_t kVocab = 263;
@@ -189,7 +188,7 @@ inline std::shared_ptr<const model::LoadedModel> tiny_model(const arch::Architec
     *error = file.error().message;
     return nullptr;
   }
-  auto loaded = model::LoadedModel::load(*file, table, pool, {});
+  auto loaded = model::LoadedModel::load(*file, pool, {});
   if (!loaded.ok()) {
     *error = loaded.error().message;
     return nullptr;
