@@ -83,6 +83,12 @@ class Rendering {
         wall_us_(wall_us()) {}
 
   Result<std::vector<Segment>> run() {
+    if (!alphabet_.complete()) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "messages: the texts use nearly every private-use and unassigned character; some "
+                   "must be free to tell the texts from the template's own",
+                   "messages"};
+    }
     CUTAWAY_ASSIGN(expected_, owner_.output(context_, wall_us_));
     hidden_ = expected_;
     if (!raise(0, leaves_.size(), {Plan::kAll})) CUTAWAY_TRY(settle(0, leaves_.size()));

@@ -133,15 +133,19 @@ PrivateAlphabet::PrivateAlphabet(const std::vector<Leaf>& leaves,
   for (uint32_t c = 0; c < 128; ++c) {
     if (ascii[c]) present.insert(c);
   }
-  constexpr std::array<std::pair<uint32_t, uint32_t>, 3> kPrivate = {
-      {{0xE000, 0xF8FF}, {0xF0000, 0xFFFFD}, {0x100000, 0x10FFFD}}};
+  // The private-use areas, then the planes that Unicode assigns nothing in.
+  constexpr std::array<std::pair<uint32_t, uint32_t>, 4> kPrivate = {
+      {{0xE000, 0xF8FF}, {0xF0000, 0xFFFFD}, {0x100000, 0x10FFFD}, {0x40000, 0xDFFFD}}};
   size_t area = 0;
   uint32_t candidate = kPrivate[0].first;
   for (const uint32_t c : present) {
     if (stays(c)) continue;
     while (taken.contains(candidate) || candidate > kPrivate[area].second) {
       if (candidate++ < kPrivate[area].second) continue;
-      if (++area == kPrivate.size()) return;
+      if (++area == kPrivate.size()) {
+        complete_ = false;
+        return;
+      }
       candidate = kPrivate[area].first;
     }
     to_private_.emplace(c, candidate);

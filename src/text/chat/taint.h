@@ -37,6 +37,10 @@ class PrivateAlphabet {
   // `avoid`: texts whose characters must not be used (the template's source).
   PrivateAlphabet(const std::vector<Leaf>& leaves, const std::vector<std::string_view>& avoid);
 
+  // False when the texts themselves use so many private characters that some character has none:
+  // what it spells could not be told from the template's own text, so that nothing may be rendered.
+  bool complete() const { return complete_; }
+
   // Exchanges the characters of text that begin inside one of `ranges` (ascending).
   std::string hide(std::string_view text, const std::vector<TextRange>& ranges) const;
   std::string show(std::string_view text) const;
@@ -47,6 +51,7 @@ class PrivateAlphabet {
 
  private:
   std::unordered_map<uint32_t, uint32_t> to_private_, from_private_;
+  bool complete_ = true;
 };
 
 }  // namespace cutaway::text
