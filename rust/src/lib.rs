@@ -65,6 +65,27 @@ pub unsafe extern "C" fn cutaway_text_free(text: *mut CutawayText) {
     };
 }
 
+/// The engine recurses over expressions and values: a chain of operators is as deep as it is long,
+/// and a loop can put a list into a list. What a template's allowed size and work can reach has to
+/// fit. The memory is reserved and only what is used is taken.
+const STACK: usize = 512 << 20;
+
+/// Runs `body` on a stack of that size.
+fn on_deep_stack<T: Send>(
+    body: impl FnOnce() -> Result<T, Failure> + Send,
+) -> Result<T, Failure> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("template".into())
+            .stack_size(STACK)
+            .spawn_scoped(scope, || guarded(body))
+            .map_err(|e| Failure::new(Kind::Internal, format!("no thread for a template: {e}")))?;
+        thread.join().unwrap_or_else(|_| {
+            Err(Failure::new(Kind::Internal, "a template's thread ended early"))
+        })
+    })
+}
+
 /// Runs `body` so that a panic becomes a failure, and says nothing on stderr.
 fn guarded<T>(body: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     static QUIET: Once = Once::new();
@@ -86,7 +107,8 @@ pub unsafe extern "C" fn cutaway_template_new(
     error: *mut CutawayText,
 ) -> Kind {
     *out = std::ptr::null_mut();
-    match guarded(|| template::ChatTemplate::new(source.get()?)) {
+    let source = source.get();
+    match on_deep_stack(|| template::ChatTemplate::new(source?)) {
         Ok(t) => {
             *out = Box::into_raw(Box::new(CutawayTemplate(t)));
             Kind::Ok
@@ -131,7 +153,8 @@ pub unsafe extern "C" fn cutaway_template_render(
         buffer.truncate(n);
         String::from_utf8_lossy(&buffer).into_owned()
     });
-    match guarded(|| (*t).0.render(context.get()?, now)) {
+    let (t, context) = (&(*t).0, context.get());
+    match on_deep_stack(|| t.render(context?, now)) {
         Ok(text) => {
             (*out).set(text);
             Kind::Ok

@@ -13,6 +13,8 @@ use crate::json;
 const NAME: &str = "chat_template";
 /// Bounds both the time of one rendering (about a second) and its memory (64 bytes a unit).
 const FUEL: u64 = 8_000_000;
+/// Bytes of a template: published ones have some 20,000. Bounds how deep an expression can be.
+const MAX_SOURCE: usize = 128 << 10;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +60,13 @@ pub struct ChatTemplate {
 
 impl ChatTemplate {
     pub fn new(source: &str) -> Result<Self, Failure> {
+        if source.len() > MAX_SOURCE {
+            let message = format!(
+                "it has {} bytes; at most {MAX_SOURCE} are read",
+                source.len()
+            );
+            return Err(Failure::new(Kind::Limit, message));
+        }
         let mut env = Environment::new();
         let syntax = SyntaxConfig::builder()
             .trim_blocks(true)
