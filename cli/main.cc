@@ -1,6 +1,7 @@
 // cutaway: the program. Chooses the subcommand; each has a file of its own.
 #include <fmt/format.h>
 
+#include <new>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,7 @@ int help_command(int argc, char** argv) {
 }
 
 int main(int argc, char** argv) {
+  hold_standard_descriptors();
   set_utf8_locale();
   handle_signals();
   if (argc < 2) {
@@ -98,4 +100,9 @@ int main(int argc, char** argv) {
 
 }  // namespace cutaway::cli
 
-int main(int argc, char** argv) { return cutaway::cli::main(argc, argv); }
+int main(int argc, char** argv) try {
+  return cutaway::cli::main(argc, argv);
+} catch (const std::bad_alloc&) {
+  cutaway::cli::print_error("cutaway: not enough memory");
+  return cutaway::cli::kFailed;
+}

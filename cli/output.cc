@@ -1,5 +1,6 @@
 #include "cli/output.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -26,6 +27,14 @@ bool write_all(int fd, std::string_view text) {
 }
 
 }  // namespace
+
+void hold_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    // The lowest free number is `fd`. The wrong direction: EBADF, as when it was closed.
+    if (::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
+  }
+}
 
 bool write_out(std::string_view text) {
   if (g_output_error == 0 && !write_all(STDOUT_FILENO, text)) g_output_error = errno;

@@ -10,6 +10,10 @@
 
 namespace cutaway::cli {
 
+// Once, before any file is opened: a standard descriptor that is closed would otherwise be the number
+// of the next file, and the answer would be written into a trace. Its writes keep failing.
+void hold_standard_descriptors();
+
 // Writes to stdout at once. False once stdout has failed.
 bool write_out(std::string_view text);
 bool output_failed();
