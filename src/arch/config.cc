@@ -85,7 +85,9 @@ Result<ops::RopeConfig> ConfigReader::rope(int64_t d_head) const {
   if (type == "linear" || type == "yarn") {
     config.scaling = type == "linear" ? ops::RopeScaling::kLinear : ops::RopeScaling::kYarn;
     CUTAWAY_ASSIGN(config.factor, positive("rope.scaling.factor", "rope_scaling.factor"));
-  } else if (type != "none" && type != "default") {
+  } else if (type == "none" || type == "default") {
+    CUTAWAY_TRY(refuse_scaling_without_type(type_key));
+  } else {
     return Error{ErrorCode::kUnsupported,
                  "metadata " + type_key + " is \"" + type +
                      "\"; this version knows none, linear, yarn, and Llama 3's rope_freqs tensor",
@@ -107,6 +109,22 @@ Result<ops::RopeConfig> ConfigReader::rope(int64_t d_head) const {
   CUTAWAY_OUT(span, "n_rot", config.n_rot, "theta", config.theta, "scaling", type, "factor",
               config.factor);
   return config;
+}
+
+// A factor that nothing says how to apply: other readers take linear scaling for it.
+Status ConfigReader::refuse_scaling_without_type(const std::string& type_key) const {
+  CUTAWAY_SPAN(span, "arch::ConfigReader::refuse_scaling_without_type", "key", type_key);
+  if (metadata_.has(type_key)) return {};
+  for (const char* gguf : {"rope.scaling.factor", "rope.scale_linear"}) {
+    const std::string factor_key = key(gguf, "rope_scaling.factor");
+    CUTAWAY_ASSIGN(const double factor, metadata_.number_or(factor_key, 1));
+    if (factor == 1 || factor == 0) continue;  // 0 is how writers say that there is none
+    return Error{ErrorCode::kUnsupported,
+                 "metadata " + factor_key + " is " + std::to_string(factor) + ", but " + type_key +
+                     " is not there: add it (linear or yarn; none to leave the factor out)",
+                 type_key};
+  }
+  return {};
 }
 
 namespace {

@@ -38,6 +38,8 @@ class ConfigReader {
   const Metadata& metadata() const { return metadata_; }
 
  private:
+  Status refuse_scaling_without_type(const std::string& type_key) const;
+
   const Metadata& metadata_;
   bool gguf_;
   std::string prefix_;
