@@ -189,7 +189,11 @@ Status WeightLoader::pack_job(const Job& job, ThreadPool& pool) {
                       const int64_t bad =
                           kernels::pack_groups(job.tensor->bytes, job.tensor->dtype, job.rows,
                                                job.cols, job.row_order, begin, end, job.out);
-                      if (bad >= 0) bad_row.store(bad, std::memory_order_relaxed);
+                      // The lowest, so that the message does not depend on the threads.
+                      int64_t lowest = bad_row.load(std::memory_order_relaxed);
+                      while (bad >= 0 && (lowest < 0 || bad < lowest) &&
+                             !bad_row.compare_exchange_weak(lowest, bad)) {
+                      }
                     });
   if (const int64_t bad = bad_row.load(); bad >= 0) {
     return Error{ErrorCode::kInvalidFile,

@@ -61,6 +61,15 @@ Error damaged_logits(std::span<const float> logits, int64_t position) {
           "logits"};
 }
 
+// The model's own logits are usable: what the request adds or divides by made them overflow.
+Error overflowed_logits(const SamplingParams& params, int64_t position) {
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("at position {} the logits overflow under repeat_penalty {}, logit_bias and "
+                      "the other penalties: values nearer to their defaults are needed",
+                      position, params.repeat_penalty),
+          "repeat_penalty"};
+}
+
 }  // namespace
 
 double log_sum_exp(std::span<const float> logits) {
@@ -232,7 +241,11 @@ Result<int32_t> Sampler::choose(std::span<const float> logits, int64_t position,
   const bool only_the_largest = params_.temperature == 0 && ledger == nullptr;
   const LogitScan scan =
       scan_logits(adjusted_logits, only_the_largest ? nullptr : &buffers_.block_max);
-  if (scan.damaged || scan.argmax < 0) return damaged_logits(adjusted_logits, position);
+  if (scan.damaged || scan.argmax < 0) {
+    const LogitScan own_scan = scan_logits(own);
+    if (own_scan.damaged || own_scan.argmax < 0) return damaged_logits(own, position);
+    return overflowed_logits(params_, position);
+  }
   int32_t chosen = 0;
   if (params_.temperature == 0) {
     chosen = choose_greedy(adjusted_logits, scan, ledger);
