@@ -1,6 +1,7 @@
 #include "cli/line_editor.h"
 
 #include <histedit.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,6 +31,12 @@ struct LineEditor::Impl {
   static int get_character(EditLine*, wchar_t* out) {
     std::mbstate_t state = {};
     for (;;) {
+      // A SIGINT that comes just before the wait does not end it: look again now and then.
+      constexpr int kLookAgainMs = 100;
+      pollfd input = {STDIN_FILENO, POLLIN, 0};
+      const int ready = ::poll(&input, 1, kLookAgainMs);
+      if (interrupted()) return -1;
+      if (ready == 0 || (ready < 0 && errno == EINTR)) continue;
       char byte;
       const ssize_t n = ::read(STDIN_FILENO, &byte, 1);
       if (n == 0) return 0;
