@@ -10,8 +10,8 @@
 
 namespace cutaway::cli {
 
-// Once, before any file is opened: a standard descriptor that is closed would otherwise be the number
-// of the next file, and the answer would be written into a trace. Its writes keep failing.
+// Once, before any file is opened: a standard descriptor that is closed would otherwise be the
+// number of the next file, and the answer would be written into a trace. Its writes keep failing.
 void hold_standard_descriptors();
 
 // Writes to stdout at once. False once stdout has failed.

@@ -67,8 +67,8 @@ def test_long_expressions_in_a_template_overflowed_the_stack() -> None:
               "not": "{{ " + "not " * (many // 4) + "1 }}",
               "elif": "{% if 0 %}" + "{% elif 0 %}" * (many // 12) + "{% endif %}"}
     for kind, source in chains.items():
-        done = program.run(["run", "-m", model("chain.gguf", with_template(source)), "-n", "1", "hi"],
-                           FOLDER)
+        name = model("chain.gguf", with_template(source))
+        done = program.run(["run", "-m", name, "-n", "1", "hi"], FOLDER)
         assert done.code in (0, 1, 2), (kind, done.code, done.err[:200])
 
 
@@ -119,7 +119,8 @@ def test_a_tiny_repeat_penalty_blamed_the_weights() -> None:
 
 def test_a_rope_factor_without_its_type_was_left_out() -> None:
     for key in ("llama.rope.scaling.factor", "llama.rope.scale_linear"):
-        name = model("factor.gguf", lambda m, key=key: m.keys.update({key: (F32, struct.pack("<f", 4))}))
+        entry = {key: (F32, struct.pack("<f", 4))}
+        name = model("factor.gguf", lambda m, entry=entry: m.keys.update(entry))
         done = program.run(["run", "-m", name, "-n", "1", "hi"], FOLDER)
         assert done.code == 1 and key in done.err and "rope.scaling.type" in done.err, done
 

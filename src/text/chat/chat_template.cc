@@ -84,10 +84,11 @@ class Rendering {
 
   Result<std::vector<Segment>> run() {
     if (!alphabet_.complete()) {
-      return Error{ErrorCode::kInvalidArgument,
-                   "messages: the texts use nearly every private-use and unassigned character; some "
-                   "must be free to tell the texts from the template's own",
-                   "messages"};
+      return Error{
+          ErrorCode::kInvalidArgument,
+          "messages: the texts use nearly every private-use and unassigned character; some "
+          "must be free to tell the texts from the template's own",
+          "messages"};
     }
     CUTAWAY_ASSIGN(expected_, owner_.output(context_, wall_us_));
     hidden_ = expected_;
