@@ -155,9 +155,7 @@ class SessionImpl final : public Session {
     token.bytes = tokenizer.token_bytes(choice.id, true);
     token.logprob = choice.logprob.value_or(0);
     for (const sampling::TopEntry& entry : choice.top) {
-      token.top.push_back({entry.id,
-                           entry.id < tokenizer.vocab_size() ? tokenizer.piece(entry.id) : "",
-                           entry.logprob});
+      token.top.push_back({entry.id, tokenizer.piece(entry.id), entry.logprob});
     }
     if (choice.ledger) token.ledger = sampling::to_json(*choice.ledger);
     return token;

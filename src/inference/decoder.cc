@@ -148,6 +148,9 @@ Result<Choice> Decoder::choose(sampling::Sampler& sampler, std::span<const float
                                int64_t position, int64_t step, const DecodeOptions& options) const {
   CUTAWAY_SPAN(span, "inference::Decoder::choose", "position", position, "step", step,
                "top_logprobs", options.top_logprobs);
+  // A head may be wider than the vocabulary (rows that pad it): ids past the tokenizer's end are no
+  // tokens, and have no share in any distribution.
+  logits = logits.first(static_cast<size_t>(tokenizer_->vocab_size()));
   Choice choice;
   if (options.ledger) choice.ledger.emplace();
   CUTAWAY_ASSIGN(choice.id,

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/utf8.h"
 #include "tests/support/scripted_model.h"
 
@@ -178,6 +180,34 @@ TEST_F(DecoderTest, LogprobsAndTheLedgerAreOfTheModelsOwnDistribution) {
   EXPECT_LT(*choice->logprob, choice->top[0].logprob);
   EXPECT_EQ(choice->ledger->chosen, ' ');
   EXPECT_GT(choice->ledger->chosen_rank, 0);
+}
+
+TEST_F(DecoderTest, RowsThatPadTheHeadHaveNoShareInTheDistribution) {
+  // The head has 263 rows, the tokenizer 259 tokens; all but one of the logits are 0.
+  DecodeOptions options;
+  options.max_tokens = 1;
+  options.logprobs = true;
+  options.top_logprobs = 20;
+  std::optional<Choice> choice;
+  testing::ScriptedModel scripted(kPromptEnd, bytes("a"), true, pool_);
+  const arch::ModelShape& m = scripted.model()->shape();
+  ASSERT_EQ(m.vocab, 263);
+  ASSERT_EQ(scripted.model()->tokenizer()->vocab_size(), 259);
+  kv::PagePool pages({m.n_layers, m.n_kv_heads, m.d_head, m.d_head, kernels::KvType::kF16}, 4);
+  inference::Runner runner(*scripted.model(), *table_, pool_, false);
+  inference::Decoder decoder(runner, scripted.model()->tokenizer());
+  inference::SequenceState sequence(pages);
+  options.context = 64;
+  const std::vector<int32_t> prompt{kPromptEnd};
+  auto outcome = decoder.generate(sequence, prompt, options, [&](const Choice& c) {
+    choice = c;
+    return true;
+  });
+  ASSERT_TRUE(outcome.ok() && choice);
+  const double logit = choice->top[0].logit;
+  EXPECT_NEAR(*choice->logprob, logit - std::log(std::exp(logit) + 258), 1e-12);
+  EXPECT_NEAR(choice->top[0].logprob, *choice->logprob, 1e-12);
+  for (const auto& entry : choice->top) EXPECT_LT(entry.id, 259);
 }
 
 TEST_F(DecoderTest, ASecondPromptKeepsTheCommonBeginning) {
