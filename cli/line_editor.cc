@@ -81,6 +81,9 @@ LineEditor::~LineEditor() {
 LineEditor::Line LineEditor::read(const std::string& prompt) {
   if (impl_->edit == nullptr) return {"", End::kClosed};
   impl_->prompt = prompt;
+  // Else libedit shows the prompt first and then takes the terminal: what is typed in between would
+  // be echoed twice, and a Ctrl-D lost.
+  el_set(impl_->edit, EL_PREP_TERM, 1);
   int count = 0;
   const char* line = el_gets(impl_->edit, &count);
   if (line == nullptr || count <= 0) {

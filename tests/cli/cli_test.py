@@ -287,7 +287,7 @@ def test_ctrl_c_ends_an_answer_and_not_the_chat():
     terminal.wait_for("> ")
     terminal.send("/clear\r")
     terminal.wait_for("A new conversation.")
-    terminal.wait_for("> ")  # before it the terminal is not in raw mode, and Ctrl-D would be lost
+    terminal.wait_for("> ")  # Ctrl-D before it is not the line editor's
     terminal.send("\x04")
     assert terminal.finish() == 0
 
