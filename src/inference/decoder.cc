@@ -156,10 +156,7 @@ Result<Choice> Decoder::choose(sampling::Sampler& sampler, std::span<const float
   CUTAWAY_ASSIGN(choice.id,
                  sampler.choose(logits, position, step, choice.ledger ? &*choice.ledger : nullptr));
   if (options.top_logprobs > 0) choice.top = sampling::top_logprobs(logits, options.top_logprobs);
-  if (options.logprobs) {
-    choice.logprob =
-        static_cast<double>(logits[static_cast<size_t>(choice.id)]) - sampling::log_sum_exp(logits);
-  }
+  if (options.logprobs) choice.logprob = sampling::log_probability(logits, choice.id);
   CUTAWAY_OUT(span, "id", choice.id, "top", choice.top.size());
   return choice;
 }

@@ -72,13 +72,13 @@ Error overflowed_logits(const SamplingParams& params, int64_t position) {
 
 }  // namespace
 
-double log_sum_exp(std::span<const float> logits) {
-  CUTAWAY_SPAN(span, "sampling::log_sum_exp", "n", logits.size());
+double log_probability(std::span<const float> logits, int32_t id) {
+  CUTAWAY_SPAN(span, "sampling::log_probability", "n", logits.size(), "id", id);
   const LogitScan scan = scan_logits(logits);
-  if (scan.damaged) return std::numeric_limits<double>::quiet_NaN();
-  if (scan.argmax < 0) return -std::numeric_limits<double>::infinity();
-  const double result =
-      static_cast<double>(scan.max) + kernels::log_f64(exp_sums(logits, scan.max, 1.0).sum);
+  if (scan.damaged || scan.argmax < 0) return std::numeric_limits<double>::quiet_NaN();
+  const double result = static_cast<double>(logits[static_cast<size_t>(id)]) -
+                        static_cast<double>(scan.max) -
+                        kernels::log_f64(exp_sums(logits, scan.max, 1.0).sum);
   CUTAWAY_OUT(span, "value", result);
   return result;
 }

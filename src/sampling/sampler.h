@@ -100,9 +100,10 @@ double draw_uniform(uint64_t seed, uint64_t position, uint32_t choice_index, Dra
 // A seed from the system, for when none was given. Below 2^53, so that every JSON reader keeps it.
 uint64_t random_seed();
 
-// The normaliser of a distribution: log Σ exp(logit), summed in double in id order over eight fixed
-// lanes. −inf when every logit is; NaN when one is NaN or +inf.
-double log_sum_exp(std::span<const float> logits);
+// The log-probability of one token in the model's own distribution: (logit − max) − log Σ exp(logit
+// − max), the sum in double in id order over eight fixed lanes. The same bits as the ledger's and
+// top_logprobs'. −inf for a token whose logit is; NaN when a logit is NaN or +inf, or all are −inf.
+double log_probability(std::span<const float> logits, int32_t id);
 
 struct TopEntry {
   int32_t id;

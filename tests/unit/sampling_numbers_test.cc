@@ -87,17 +87,21 @@ TEST(ExpSums, SameBitsAsTheScalarExp) {
   }
 }
 
-TEST(LogSumExp, AgainstLongDouble) {
+TEST(LogProbability, AgainstLongDouble) {
   std::mt19937 rng(2);
   for (const size_t n : {1u, 7u, 8u, 9u, 1000u, 49152u}) {
     std::vector<float> logits = random_logits(rng, n);
     long double sum = 0;
     for (const float l : logits) sum += std::exp(static_cast<long double>(l));
-    EXPECT_NEAR(log_sum_exp(logits), static_cast<double>(std::log(sum)), 1e-13);
+    for (const size_t id : {size_t{0}, n / 2, n - 1}) {
+      EXPECT_NEAR(log_probability(logits, static_cast<int32_t>(id)),
+                  static_cast<double>(static_cast<long double>(logits[id]) - std::log(sum)), 1e-13);
+    }
   }
-  EXPECT_EQ(log_sum_exp(std::vector<float>{-kInf, -kInf}), -static_cast<double>(kInf));
-  EXPECT_TRUE(std::isnan(log_sum_exp(std::vector<float>{0, kNan})));
-  EXPECT_NEAR(log_sum_exp(std::vector<float>{1000, 1000}), 1000 + std::log(2.0), 1e-12);
+  EXPECT_TRUE(std::isnan(log_probability(std::vector<float>{-kInf, -kInf}, 0)));
+  EXPECT_TRUE(std::isnan(log_probability(std::vector<float>{0, kNan}, 0)));
+  EXPECT_EQ(log_probability(std::vector<float>{0, -kInf}, 1), -static_cast<double>(kInf));
+  EXPECT_NEAR(log_probability(std::vector<float>{1000, 1000}, 1), -std::log(2.0), 1e-12);
 }
 
 TEST(ScanLogits, FindsTheLowestIdOfTheLargest) {
@@ -131,7 +135,7 @@ TEST(TopLogprobs, ByLogitThenId) {
     ASSERT_EQ(top.size(), std::min(static_cast<size_t>(n), order.size()));
     for (size_t i = 0; i < top.size(); ++i) {
       ASSERT_EQ(top[i].id, order[i]);
-      ASSERT_NEAR(top[i].logprob, static_cast<double>(top[i].logit) - log_sum_exp(logits), 1e-12);
+      ASSERT_EQ(top[i].logprob, log_probability(logits, top[i].id)) << "one formula, the same bits";
     }
   }
 }

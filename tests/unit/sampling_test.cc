@@ -87,7 +87,7 @@ TEST(Sampler, RawPartOfTheLedgerIsTheModelsOwn) {
       ASSERT_EQ(ledger.raw_top[i].logprob, top[i].logprob);
     }
     long double entropy = 0;
-    const double lse = log_sum_exp(logits);
+    const double lse = static_cast<double>(top[0].logit) - top[0].logprob;
     int rank = 0;
     for (size_t i = 0; i < logits.size(); ++i) {
       if (logits[i] == -kInf) continue;
