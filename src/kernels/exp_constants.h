@@ -1,5 +1,6 @@
-// The constants of exp_f32 and tanh_f32, shared by the scalar and the SIMD forms, which take the
-// same steps and so give the same bits. The polynomials interpolate at Chebyshev nodes. Internal.
+// The constants of exp_f32, tanh_f32 and exp_f64, shared by the scalar and the SIMD forms, which
+// take the same steps and so give the same bits. The polynomials interpolate at Chebyshev nodes.
+// Internal.
 #pragma once
 
 namespace cutaway::kernels {
@@ -29,5 +30,28 @@ inline constexpr float kTanhT2 = -0x1.ba08c4p-5f;
 inline constexpr float kTanhT3 = 0x1.64a976p-6f;
 inline constexpr float kTanhT4 = -0x1.116a16p-7f;
 inline constexpr float kTanhT5 = 0x1.2c83c0p-9f;
+
+// exp_f64, likewise in two parts of ln 2, and shared with the vector form that sampling sums with.
+inline constexpr double kLog2EF64 = 0x1.71547652b82fep+0;
+inline constexpr double kLn2HighF64 = 0x1.62e42feep-1;
+inline constexpr double kLn2LowF64 = 0x1.a39ef35793c76p-33;
+// exp(r) on |r| ≤ ln 2 / 2 by its Taylor series: the first term left out, r^14 / 14!, is below
+// 5e−18. V is double, or a vector of doubles.
+template <typename V>
+[[gnu::always_inline]] inline void exp_series_f64(const V& r, V& out) noexcept {
+  V p = V{} + 1.0 / 6227020800.0;
+  p = p * r + 1.0 / 479001600.0;
+  p = p * r + 1.0 / 39916800.0;
+  p = p * r + 1.0 / 3628800.0;
+  p = p * r + 1.0 / 362880.0;
+  p = p * r + 1.0 / 40320.0;
+  p = p * r + 1.0 / 5040.0;
+  p = p * r + 1.0 / 720.0;
+  p = p * r + 1.0 / 120.0;
+  p = p * r + 1.0 / 24.0;
+  p = p * r + 1.0 / 6.0;
+  p = p * r + 0.5;
+  out = 1.0 + (r + r * r * p);
+}
 
 }  // namespace cutaway::kernels

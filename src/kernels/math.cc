@@ -14,8 +14,6 @@ constexpr float kInfinityF32 = std::numeric_limits<float>::infinity();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // ln 2 in two parts; the high one has 32 bits, so that |n| < 2^21 times it is exact.
-constexpr double kLn2HighF64 = 0x1.62e42feep-1;
-constexpr double kLn2LowF64 = 0x1.a39ef35793c76p-33;
 
 // 2^n, for a normal result.
 float pow2_f32(int32_t n) noexcept {
@@ -101,22 +99,10 @@ double exp_f64(double x) noexcept {
   if (x != x) return x;
   if (x > 710.0) return kInfinity;
   if (x < -746.0) return 0.0;
-  const double n = round_f64(x * 0x1.71547652b82fep+0);
+  const double n = round_f64(x * kLog2EF64);
   const double r = (x - n * kLn2HighF64) - n * kLn2LowF64;
-  // Taylor: the first term left out, r^14 / 14!, is below 5e−18.
-  double p = 1.0 / 6227020800.0;
-  p = p * r + 1.0 / 479001600.0;
-  p = p * r + 1.0 / 39916800.0;
-  p = p * r + 1.0 / 3628800.0;
-  p = p * r + 1.0 / 362880.0;
-  p = p * r + 1.0 / 40320.0;
-  p = p * r + 1.0 / 5040.0;
-  p = p * r + 1.0 / 720.0;
-  p = p * r + 1.0 / 120.0;
-  p = p * r + 1.0 / 24.0;
-  p = p * r + 1.0 / 6.0;
-  p = p * r + 0.5;
-  const double y = 1.0 + (r + r * r * p);
+  double y = 0;
+  exp_series_f64(r, y);
   const auto whole = static_cast<int64_t>(n);
   const int64_t half = whole >> 1;
   return y * pow2_f64(half) * pow2_f64(whole - half);

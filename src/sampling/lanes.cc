@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/cpu_features.h"
+#include "kernels/exp_constants.h"
 #include "trace/trace.h"
 
 namespace cutaway::sampling {
@@ -105,9 +106,6 @@ template <int kBytes>
   using V = Vectors<kBytes>;
   using D = typename V::D;
   using U = typename V::U;
-  constexpr double kLog2E = 0x1.71547652b82fep+0;
-  constexpr double kLn2High = 0x1.62e42feep-1;
-  constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
   constexpr double kMagic = 0x1.8p52;  // adding it rounds to an integer, held in the low bits
   constexpr double kLowest = -746.0;
   const D magic = D{} + kMagic;
@@ -117,22 +115,11 @@ template <int kBytes>
     D x = (__builtin_convertvector(logit, D) - args.max) * args.inverse_temperature;
     const typename V::L vanishes = x < kLowest;
     x = vanishes ? D{} + kLowest : x;
-    const D shifted = x * kLog2E + magic;
+    const D shifted = x * kernels::kLog2EF64 + magic;
     const D n = shifted - magic;
-    const D r = (x - n * kLn2High) - n * kLn2Low;
-    D p = D{} + 1.0 / 6227020800.0;
-    p = p * r + 1.0 / 479001600.0;
-    p = p * r + 1.0 / 39916800.0;
-    p = p * r + 1.0 / 3628800.0;
-    p = p * r + 1.0 / 362880.0;
-    p = p * r + 1.0 / 40320.0;
-    p = p * r + 1.0 / 5040.0;
-    p = p * r + 1.0 / 720.0;
-    p = p * r + 1.0 / 120.0;
-    p = p * r + 1.0 / 24.0;
-    p = p * r + 1.0 / 6.0;
-    p = p * r + 0.5;
-    const D y = 1.0 + (r + r * r * p);
+    const D r = (x - n * kernels::kLn2HighF64) - n * kernels::kLn2LowF64;
+    D y;
+    kernels::exp_series_f64(r, y);
     // 2^n in two factors, as there; −2048 < n ≤ 0, so that the shift may be a logical one.
     const U whole = reinterpret_cast<U>(shifted) - reinterpret_cast<U>(magic);
     const U half = ((whole + 2048) >> 1) - 1024;

@@ -20,6 +20,28 @@ using inference::Outcome;
 
 constexpr int32_t kPromptEnd = '?';
 
+// A scripted model, and everything that one sequence on it needs.
+struct Rig {
+  Rig(const std::vector<int32_t>& script, bool ends, ThreadPool& pool,
+      const kernels::KernelTable& table)
+      : scripted(kPromptEnd, script, ends, pool),
+        pages(geometry(*scripted.model()), 4),
+        runner(*scripted.model(), table, pool, false),
+        decoder(runner, scripted.model()->tokenizer()),
+        sequence(pages) {}
+
+  static kv::Geometry geometry(const model::LoadedModel& model) {
+    const arch::ModelShape& m = model.shape();
+    return {m.n_layers, m.n_kv_heads, m.d_head, m.d_head, kernels::KvType::kF16};
+  }
+
+  testing::ScriptedModel scripted;
+  kv::PagePool pages;
+  inference::Runner runner;
+  inference::Decoder decoder;
+  inference::SequenceState sequence;
+};
+
 struct Streamed {
   Result<Outcome> outcome = Error{};
   std::vector<std::string> parts;  // what each token released, then the tail
@@ -37,18 +59,12 @@ class DecoderTest : public ::testing::Test {
 
   Streamed run(const std::vector<int32_t>& script, bool ends, DecodeOptions options = {},
                int64_t stop_after = -1) {
-    testing::ScriptedModel scripted(kPromptEnd, script, ends, pool_);
-    EXPECT_NE(scripted.model(), nullptr) << scripted.error();
-    const arch::ModelShape& m = scripted.model()->shape();
-    kv::PagePool pages({m.n_layers, m.n_kv_heads, m.d_head, m.d_head, kernels::KvType::kF16}, 4);
-    inference::Runner runner(*scripted.model(), *table_, pool_, false);
-    inference::Decoder decoder(runner, scripted.model()->tokenizer());
-    inference::SequenceState sequence(pages);
+    Rig rig(script, ends, pool_, *table_);
     if (options.context == 0) options.context = 64;
     if (options.max_tokens == 0) options.max_tokens = 1000;
     const std::vector<int32_t> prompt{'W', 'h', 'y', kPromptEnd};
     Streamed out;
-    out.outcome = decoder.generate(sequence, prompt, options, [&](const Choice& choice) {
+    out.outcome = rig.decoder.generate(rig.sequence, prompt, options, [&](const Choice& choice) {
       out.parts.push_back(choice.text);
       return static_cast<int64_t>(out.parts.size()) != stop_after;
     });
@@ -161,16 +177,11 @@ TEST_F(DecoderTest, LogprobsAndTheLedgerAreOfTheModelsOwnDistribution) {
   options.top_logprobs = 3;
   options.ledger = true;
   options.sampling.logit_bias[' '] = 50;  // another token wins, with its own log-probability
-  testing::ScriptedModel scripted(kPromptEnd, bytes("a"), true, pool_);
-  const arch::ModelShape& m = scripted.model()->shape();
-  kv::PagePool pages({m.n_layers, m.n_kv_heads, m.d_head, m.d_head, kernels::KvType::kF16}, 4);
-  inference::Runner runner(*scripted.model(), *table_, pool_, false);
-  inference::Decoder decoder(runner, scripted.model()->tokenizer());
-  inference::SequenceState sequence(pages);
+  Rig rig(bytes("a"), true, pool_, *table_);
   options.context = 64;
   const std::vector<int32_t> prompt{kPromptEnd};
   std::optional<Choice> choice;
-  auto outcome = decoder.generate(sequence, prompt, options, [&](const Choice& c) {
+  auto outcome = rig.decoder.generate(rig.sequence, prompt, options, [&](const Choice& c) {
     choice = c;
     return true;
   });
@@ -189,17 +200,12 @@ TEST_F(DecoderTest, RowsThatPadTheHeadHaveNoShareInTheDistribution) {
   options.logprobs = true;
   options.top_logprobs = 20;
   std::optional<Choice> choice;
-  testing::ScriptedModel scripted(kPromptEnd, bytes("a"), true, pool_);
-  const arch::ModelShape& m = scripted.model()->shape();
-  ASSERT_EQ(m.vocab, 263);
-  ASSERT_EQ(scripted.model()->tokenizer()->vocab_size(), 259);
-  kv::PagePool pages({m.n_layers, m.n_kv_heads, m.d_head, m.d_head, kernels::KvType::kF16}, 4);
-  inference::Runner runner(*scripted.model(), *table_, pool_, false);
-  inference::Decoder decoder(runner, scripted.model()->tokenizer());
-  inference::SequenceState sequence(pages);
+  Rig rig(bytes("a"), true, pool_, *table_);
+  ASSERT_EQ(rig.scripted.model()->shape().vocab, 263);
+  ASSERT_EQ(rig.scripted.model()->tokenizer()->vocab_size(), 259);
   options.context = 64;
   const std::vector<int32_t> prompt{kPromptEnd};
-  auto outcome = decoder.generate(sequence, prompt, options, [&](const Choice& c) {
+  auto outcome = rig.decoder.generate(rig.sequence, prompt, options, [&](const Choice& c) {
     choice = c;
     return true;
   });
@@ -211,17 +217,12 @@ TEST_F(DecoderTest, RowsThatPadTheHeadHaveNoShareInTheDistribution) {
 }
 
 TEST_F(DecoderTest, ASecondPromptKeepsTheCommonBeginning) {
-  testing::ScriptedModel scripted(kPromptEnd, bytes("abc"), true, pool_);
-  const arch::ModelShape& m = scripted.model()->shape();
-  kv::PagePool pages({m.n_layers, m.n_kv_heads, m.d_head, m.d_head, kernels::KvType::kF16}, 4);
-  inference::Runner runner(*scripted.model(), *table_, pool_, false);
-  inference::Decoder decoder(runner, scripted.model()->tokenizer());
-  inference::SequenceState sequence(pages);
+  Rig rig(bytes("abc"), true, pool_, *table_);
   DecodeOptions options;
   options.context = options.max_tokens = 64;
-  const auto first = decoder.generate(sequence, bytes("Who are you?"), options, {});
-  const auto again = decoder.generate(sequence, bytes("Who are you?"), options, {});
-  const auto other = decoder.generate(sequence, bytes("Who is it?"), options, {});
+  const auto first = rig.decoder.generate(rig.sequence, bytes("Who are you?"), options, {});
+  const auto again = rig.decoder.generate(rig.sequence, bytes("Who are you?"), options, {});
+  const auto other = rig.decoder.generate(rig.sequence, bytes("Who is it?"), options, {});
   ASSERT_TRUE(first.ok() && again.ok() && other.ok());
   EXPECT_EQ(first->cached_tokens, 0);
   EXPECT_EQ(again->cached_tokens, 11) << "all but the last, whose logits are needed";
@@ -231,15 +232,10 @@ TEST_F(DecoderTest, ASecondPromptKeepsTheCommonBeginning) {
 }
 
 TEST_F(DecoderTest, AnEmptyPromptIsAnError) {
-  testing::ScriptedModel scripted(kPromptEnd, bytes("a"), true, pool_);
-  const arch::ModelShape& m = scripted.model()->shape();
-  kv::PagePool pages({m.n_layers, m.n_kv_heads, m.d_head, m.d_head, kernels::KvType::kF16}, 4);
-  inference::Runner runner(*scripted.model(), *table_, pool_, false);
-  inference::Decoder decoder(runner, scripted.model()->tokenizer());
-  inference::SequenceState sequence(pages);
+  Rig rig(bytes("a"), true, pool_, *table_);
   DecodeOptions options;
   options.context = options.max_tokens = 64;
-  const auto outcome = decoder.generate(sequence, {}, options, {});
+  const auto outcome = rig.decoder.generate(rig.sequence, {}, options, {});
   ASSERT_FALSE(outcome.ok());
   EXPECT_NE(outcome.error().message.find("empty"), std::string::npos);
 }
