@@ -35,7 +35,7 @@ Status write_at(int fd, const void* data, size_t size, int64_t offset, const std
 }  // namespace
 
 Result<SafetensorsWriter> SafetensorsWriter::create(
-    const std::string& path, std::vector<Tensor> tensors,
+    const std::string& path, const std::vector<Tensor>& tensors,
     const std::map<std::string, std::string>& metadata) {
   CUTAWAY_SPAN(span, "formats::SafetensorsWriter::create", "path", path, "tensors", tensors.size());
   struct stat existing{};

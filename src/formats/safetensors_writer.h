@@ -22,7 +22,8 @@ class SafetensorsWriter {
 
   // Makes a temporary file beside `path`, which commit() renames: never half a file under that
   // name. `metadata` goes under "__metadata__". Errors: kIo.
-  static Result<SafetensorsWriter> create(const std::string& path, std::vector<Tensor> tensors,
+  static Result<SafetensorsWriter> create(const std::string& path,
+                                          const std::vector<Tensor>& tensors,
                                           const std::map<std::string, std::string>& metadata);
   ~SafetensorsWriter();  // without commit() the temporary file is removed
   SafetensorsWriter(SafetensorsWriter&& other) noexcept;

@@ -161,10 +161,10 @@ Result<CaptureOutcome> capture(inference::Runner& runner, kv::PagePool& pool,
     out.taps.push_back({name, w.shape});
     logits_wanted = logits_wanted || w.tap.site == Site::kLogits;
   }
-  CUTAWAY_ASSIGN(formats::SafetensorsWriter writer,
-                 formats::SafetensorsWriter::create(
-                     path, std::move(tensors),
-                     {{"format", "cutaway capture"}, {"kernels", runner.table().name}}));
+  CUTAWAY_ASSIGN(
+      formats::SafetensorsWriter writer,
+      formats::SafetensorsWriter::create(
+          path, tensors, {{"format", "cutaway capture"}, {"kernels", runner.table().name}}));
   CaptureProbe probe(wanted, writer, n);
   inference::SequenceState sequence(pool);
   runner.set_probes({&probe});

@@ -44,7 +44,7 @@ template <int kBytes>
     for (size_t j = 0; j < 2; ++j) {
       typename V::F x;
       std::memcpy(&x, block + i + j * V::kFloats, sizeof x);
-      nan |= x != x;
+      nan |= x != x;  // NOLINT(misc-redundant-expression): true for NaN alone
       max[j] = x > max[j] ? x : max[j];
     }
   }

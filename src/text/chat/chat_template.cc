@@ -113,6 +113,7 @@ class Rendering {
 
   Result<std::string> output_under(const std::vector<Plan>& plans) const {
     std::vector<std::string> texts;
+    texts.reserve(leaves_.size());
     for (size_t i = 0; i < leaves_.size(); ++i) {
       texts.push_back(alphabet_.hide(leaves_[i].text, owner_.ranges_to_hide(leaves_[i], plans[i])));
     }

@@ -151,6 +151,7 @@ Result<std::vector<EncodedToken>> ByteBpeTokenizer::encode(std::span<const Segme
   if (options.add_special && ids_.add_eos) out.push_back({ids_.eos, size, size});
   if (span.active()) {
     std::vector<int32_t> ids;
+    ids.reserve(out.size());
     for (const EncodedToken& token : out) ids.push_back(token.id);
     CUTAWAY_OUT(span, "ids", ids, "n", ids.size(), "operations", scratch.operations);
   }
