@@ -92,7 +92,7 @@ struct Args::Impl {
 
   using Take = std::function<Status(const std::string&)>;
   CLI::Option* add(const std::string& flags, const std::string& type, const std::string& help,
-                   bool list, Take take) {
+                   bool list, const Take& take) {
     const std::string field = flags.substr(flags.rfind(',') + 1);
     const auto callback = [=](const CLI::results_t& values) {
       if (values.size() > 1 && !list) {

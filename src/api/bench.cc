@@ -62,6 +62,7 @@ struct Bench {
     const int64_t start = now_ns();
     for (int64_t step = 0; step < n; ++step) {
       std::vector<StepInput> inputs;
+      inputs.reserve(sequences.size());
       for (size_t b = 0; b < sequences.size(); ++b) {
         inputs.push_back({sequences[b].get(), std::span(&next[b], 1), WantLogits::kLast});
       }
@@ -148,9 +149,9 @@ Result<Json> bench(const Model& model, const BenchRequest& request, const Sessio
     return {};
   };
   if (request.prefill > 0) {
-    const auto chunks = static_cast<double>((request.prefill + bench.chunk - 1) / bench.chunk);
+    const int64_t chunks = (request.prefill + bench.chunk - 1) / bench.chunk;
     CUTAWAY_TRY(repeat("pp" + std::to_string(request.prefill), 1,
-                       weights * chunks / static_cast<double>(request.prefill),
+                       weights * static_cast<double>(chunks) / static_cast<double>(request.prefill),
                        [&] { return bench.time_prefill(request.prefill); }));
   }
   for (const int64_t batch : request.batch) {

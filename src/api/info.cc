@@ -68,6 +68,7 @@ Json ModelImpl::info(bool tensors) const {
     Json list = Json::array();
     for (const StoredTensor& tensor : file.tensors) {
       std::vector<int64_t> shape;
+      shape.reserve(Shape::kMaxRank);
       for (int i = 0; i < tensor.shape.rank(); ++i) shape.push_back(tensor.shape[i]);
       list.push_back({{"name", tensor.name},
                       {"dtype", dtype_name(tensor.dtype)},

@@ -211,6 +211,7 @@ Status ModelStore::remove(const std::string& name) {
                  "name"};
   }
   std::vector<std::string> names;
+  names.reserve(installed.size());
   for (const InstalledModel& m : installed) names.push_back(m.name);
   return Error{ErrorCode::kNotFound,
                names.empty() ? fmt::format("the model '{}' is not installed (none is)", name)
