@@ -104,16 +104,15 @@ void q8(benchmark::State& state, const KernelTable* table, DType type, int64_t r
   std::vector<int8_t> q(x.size());
   std::vector<float> scale(x.size() / 32), y(static_cast<size_t>(rows * n));
   std::vector<int32_t> sum(scale.size());
-  for (int64_t c = 0; c < n; ++c) {
-    table->quantize_q8(x.data() + c * cols, cols, q.data() + c * cols, scale.data() + c * cols / 32,
-                       sum.data() + c * cols / 32);
-  }
+  std::vector<float> total(scale.size());
+  const Q8Output out = {q.data(), scale.data(), sum.data(), total.data(), cols};
+  table->quantize_q8(x.data(), cols, n, cols, 0, out);
   const PackedMatrix& first = weights.matrices[0];
   const auto kernel = table->matmul_q8[static_cast<size_t>(first.layout)];
   size_t i = 0;
   for (auto _ : state) {
     const PackedMatrix& w = weights.matrices[i++ % weights.matrices.size()];
-    kernel(w, 0, w.groups(), {q.data(), scale.data(), sum.data(), cols}, n, y.data(), rows);
+    kernel(w, 0, w.groups(), out.view(), n, y.data(), rows);
     benchmark::ClobberMemory();
   }
   report(state, first, n);

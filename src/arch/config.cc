@@ -185,9 +185,9 @@ Result<DecoderConfig> read_decoder_config(const ConfigReader& config) {
   }
   CUTAWAY_ASSIGN(shape.d_head,
                  config.integer_or("attention.key_length", "head_dim",
-                                   shape.d_model / shape.n_heads, 2, ops::kMaxHeadSize));
+                                   shape.d_model / shape.n_heads, 2, kernels::kMaxHeadSize));
   CUTAWAY_ASSIGN(const int64_t d_value, config.integer_or("attention.value_length", "head_dim",
-                                                          shape.d_head, 1, ops::kMaxHeadSize));
+                                                          shape.d_head, 1, kernels::kMaxHeadSize));
   if (d_value != shape.d_head) {
     return wrong(
         config.key("attention.value_length", "head_dim"),

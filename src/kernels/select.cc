@@ -55,8 +55,6 @@ const KernelTable* avx2_table() noexcept {
 
 const KernelTable* ref_table() noexcept { return &kRefTable; }
 
-const char* kv_type_name(KvType type) noexcept { return type == KvType::kF32 ? "f32" : "f16"; }
-
 Result<Selection> select_table(const std::string& forced) {
   const std::vector<Candidate> list = candidates();
   std::string names;

@@ -13,32 +13,30 @@
 #include <vector>
 
 #include "base/result.h"
+#include "kernels/kv_layout.h"
 #include "kernels/layout.h"
 
 namespace cutaway::kernels {
 
 // Activations quantised to 8 bits: per token and block of 32, x ≈ scale · q, q in [−127, 127].
-// Row c (a token) begins at q + c·cols, scale + c·(cols/32), sum + c·(cols/32).
+// Row c (a token) begins at q + c·cols, scale + c·(cols/32), sum and total likewise.
 struct Q8Activations {
   const int8_t* q = nullptr;
   const float* scale = nullptr;  // amax / 127; 0 for a block of zeros
   const int32_t* sum = nullptr;  // Σ q over the block
+  const float* total = nullptr;  // scale · sum, rounded
   int64_t cols = 0;
 };
 
-enum class KvType : uint8_t { kF32, kF16 };
-const char* kv_type_name(KvType type) noexcept;  // "f32", "f16"
-inline constexpr int64_t kTilePositions = 64;    // keys of one attention tile = positions of a page
-inline constexpr int64_t kKeyLanes = 16;
+// The same, to be written.
+struct Q8Output {
+  int8_t* q = nullptr;
+  float* scale = nullptr;
+  int32_t* sum = nullptr;
+  float* total = nullptr;
+  int64_t cols = 0;
 
-// Keys and values of one KV head at kTilePositions consecutive positions from a multiple of
-// kTilePositions on. Elements are of `type`.
-//   k[(p / 16)·d_k·16 + i·16 + p % 16]  element i of the key at position p of the tile
-//   v[p·d_v + i]                        element i of the value
-struct KvTile {
-  KvType type = KvType::kF16;
-  const void* k = nullptr;
-  const void* v = nullptr;
+  Q8Activations view() const { return {q, scale, sum, total, cols}; }
 };
 
 // Partial attention of n query rows over one tile. Row r sees the keys [begin[r], end[r]) of the
@@ -63,9 +61,9 @@ struct AttentionTileArgs {
 struct KernelTable {
   const char* name = "";  // "ref", "avx2", …
 
-  // y[c·y_stride + r] = Σ_k W[r][k] · x_c[k], for the rows of groups [group_begin, group_end) and
-  // columns c in [0, n). Rows of the padding are not written. By layout; a null entry means that
-  // the layout takes f32 activations only (kHalf, kBrain, kFloat).
+  // y[c·y_stride + r − 16·group_begin] = Σ_k W[r][k] · x_c[k], for the rows r of groups
+  // [group_begin, group_end) and columns c in [0, n). Rows of the padding are not written. By
+  // layout; a null entry means that the layout takes f32 activations only (kHalf, kBrain, kFloat).
   using MatmulQ8 = void (*)(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
                             const Q8Activations& x, int64_t n, float* y, int64_t y_stride) noexcept;
   MatmulQ8 matmul_q8[kLayoutCount] = {};
@@ -77,9 +75,10 @@ struct KernelTable {
                              int64_t y_stride) noexcept;
   MatmulF32 matmul_f32[kLayoutCount] = {};
 
-  // q, scale, sum of one token's cols values (a multiple of 32). Round to nearest even.
-  void (*quantize_q8)(const float* x, int64_t cols, int8_t* q, float* scale,
-                      int32_t* sum) noexcept = nullptr;
+  // Quantises n tokens' values x + c·x_stride of `cols` elements each (a multiple of 32) into the
+  // blocks from first_block on of rows c of `out`. Round to nearest even.
+  void (*quantize_q8)(const float* x, int64_t x_stride, int64_t n, int64_t cols,
+                      int64_t first_block, const Q8Output& out) noexcept = nullptr;
 
   // scale = sqrt(mean(x²) + eps); out = x / scale · weight. Returns scale. `out` may be x.
   float (*rms_norm)(const float* x, const float* weight, float eps, int64_t n,
@@ -94,7 +93,8 @@ struct KernelTable {
   // out = silu(gate) · up, silu(x) = x / (1 + exp(−x)).
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out) noexcept = nullptr;
 
-  // Writes one position's key / value (d elements) into a tile's memory at position p of the tile.
+  // Writes one position's key / value (d elements) into a tile's memory at position p of the tile
+  // (kv_layout.h says how the quantised types round).
   void (*store_key)(KvType type, const float* key, int64_t d, int64_t p,
                     void* k) noexcept = nullptr;
   void (*store_value)(KvType type, const float* value, int64_t d, int64_t p,

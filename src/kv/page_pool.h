@@ -17,9 +17,8 @@ struct Geometry {
   int64_t d_k = 0, d_v = 0;  // per head
   kernels::KvType type = kernels::KvType::kF16;
 
-  int64_t element_bytes() const { return type == kernels::KvType::kF32 ? 4 : 2; }
-  int64_t key_tile_bytes() const { return kernels::kTilePositions * d_k * element_bytes(); }
-  int64_t value_tile_bytes() const { return kernels::kTilePositions * d_v * element_bytes(); }
+  int64_t key_tile_bytes() const { return kernels::kv_tile_bytes(type, d_k); }
+  int64_t value_tile_bytes() const { return kernels::kv_tile_bytes(type, d_v); }
   int64_t page_bytes() const {
     return n_layers * n_kv_heads * (key_tile_bytes() + value_tile_bytes());
   }

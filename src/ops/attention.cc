@@ -168,7 +168,7 @@ void store_kv(Pass& pass, int layer, const AttentionShape& shape, const Rows& k,
 void attend(Pass& pass, int layer, const AttentionShape& shape, const Rows& q, const Rows& z) {
   CUTAWAY_SPAN(span, "ops::attend", "q", q.view(), "heads", shape.n_heads, "kv_heads",
                shape.n_kv_heads);
-  CUTAWAY_CHECK(shape.d_head <= kMaxHeadSize && shape.n_heads % shape.n_kv_heads == 0);
+  CUTAWAY_CHECK(shape.d_head <= kernels::kMaxHeadSize && shape.n_heads % shape.n_kv_heads == 0);
   const int64_t rows_per_call =
       std::clamp<int64_t>(kMaxPartialFloats / shape.d_head, 1, kMaxQueryRows);
   struct Task {

@@ -9,14 +9,13 @@ namespace cutaway::ops {
 
 struct AttentionShape {
   int64_t n_heads = 0, n_kv_heads = 0;  // n_heads is a multiple of n_kv_heads
-  int64_t d_head = 0;                   // 1 … kMaxHeadSize
+  int64_t d_head = 0;                   // 1 … kernels::kMaxHeadSize
   float scale = 1;                      // of the scores
   float soft_cap = 0;                   // 0: none
   int64_t window = 0;                   // keys that a query sees, itself included; 0: all before it
 
   int64_t group() const { return n_heads / n_kv_heads; }  // query heads per KV head
 };
-inline constexpr int64_t kMaxHeadSize = 1024;
 
 // Writes this pass's keys and values {rows, n_kv_heads · d_head} into the pages of each slice.
 void store_kv(Pass& pass, int layer, const AttentionShape& shape, const Rows& k, const Rows& v);

@@ -8,26 +8,14 @@
 namespace cutaway::ops {
 namespace {
 
-// Element i of the stored key at absolute position `key`, as f32.
-float key_element(const Slice& slice, int layer, int64_t kv_head, int64_t key, int64_t d,
-                  int64_t i) {
-  const int64_t p = key % kernels::kTilePositions;
-  const kernels::KvTile tile = slice.kv->tile(layer, kv_head, key / kernels::kTilePositions);
-  const int64_t index = p / kernels::kKeyLanes * d * kernels::kKeyLanes + i * kernels::kKeyLanes +
-                        p % kernels::kKeyLanes;
-  if (tile.type == kernels::KvType::kF32) return static_cast<const float*>(tile.k)[index];
-  return f16_to_f32(static_cast<const uint16_t*>(tile.k)[index]);
-}
-
 // scores {n_heads, n, n_keys}: scaled, soft-capped, −inf where a query does not see the key.
 void compute_scores(const Slice& slice, int layer, const AttentionShape& shape, const Rows& q,
                     int64_t n_keys, float* scores) {
   std::vector<float> key(static_cast<size_t>(shape.d_head));
   for (int64_t kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
     for (int64_t k = 0; k < n_keys; ++k) {
-      for (int64_t i = 0; i < shape.d_head; ++i) {
-        key[static_cast<size_t>(i)] = key_element(slice, layer, kv_head, k, shape.d_head, i);
-      }
+      const kernels::KvTile tile = slice.kv->tile(layer, kv_head, k / kernels::kTilePositions);
+      kernels::load_key(tile.type, tile.k, shape.d_head, k % kernels::kTilePositions, key.data());
       for (int64_t r = 0; r < slice.n * shape.group(); ++r) {
         const int64_t row = r / shape.group();
         const int64_t head = kv_head * shape.group() + r % shape.group();

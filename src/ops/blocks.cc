@@ -73,15 +73,9 @@ Rows gated_mlp(Pass& pass, int layer, const GatedMlpWeights& weights, const Rows
   pass.tap(Site::kMlpPreLinear, layer, up);
 
   const Rows activated = gate;  // in place: nothing reads the gate again
-  const auto one = [&](size_t index) noexcept {
-    const auto i = static_cast<int64_t>(index);
+  for_rows(pass, normalized.n, [&](int64_t i) noexcept {
     pass.table.silu_mul(gate.row(i), up.row(i), d_mlp, activated.row(i));
-  };
-  if (normalized.n < 8) {
-    for (int64_t i = 0; i < normalized.n; ++i) one(static_cast<size_t>(i));
-  } else {
-    pass.pool.parallel_for(static_cast<size_t>(normalized.n), one);
-  }
+  });
   pass.tap(Site::kMlpPost, layer, activated);
 
   const Rows out = pass.make(normalized.n, weights.down.weight.out_features());

@@ -15,22 +15,25 @@ bool takes_q8(const Pass& pass, const Matrix& weight) {
   return !pass.precise && pass.table.matmul_q8[static_cast<int>(weight.packed.layout)] != nullptr;
 }
 
+kernels::Q8Output make_q8(Pass& pass, int64_t n, int64_t d) {
+  const int64_t blocks = d / kernels::kBlockK;
+  return {pass.scratch.take<int8_t>(n * d), pass.scratch.take<float>(n * blocks),
+          pass.scratch.take<int32_t>(n * blocks), pass.scratch.take<float>(n * blocks), d};
+}
+
+// Row i of the output.
+kernels::Q8Output q8_row(const kernels::Q8Output& out, int64_t i) {
+  const int64_t blocks = out.cols / kernels::kBlockK;
+  return {out.q + i * out.cols, out.scale + i * blocks, out.sum + i * blocks,
+          out.total + i * blocks, out.cols};
+}
+
 kernels::Q8Activations quantize(Pass& pass, const Rows& x) {
-  const int64_t blocks = x.d / kernels::kBlockK;
-  auto* q = pass.scratch.take<int8_t>(x.n * x.d);
-  auto* scale = pass.scratch.take<float>(x.n * blocks);
-  auto* sum = pass.scratch.take<int32_t>(x.n * blocks);
-  const auto one = [&](size_t i) noexcept {
-    const auto row = static_cast<int64_t>(i);
-    pass.table.quantize_q8(x.row(row), x.d, q + row * x.d, scale + row * blocks,
-                           sum + row * blocks);
-  };
-  if (x.n < 8) {
-    for (int64_t i = 0; i < x.n; ++i) one(static_cast<size_t>(i));
-  } else {
-    pass.pool.parallel_for(static_cast<size_t>(x.n), one);
-  }
-  return {q, scale, sum, x.d};
+  const kernels::Q8Output out = make_q8(pass, x.n, x.d);
+  for_rows(pass, x.n, [&](int64_t i) noexcept {
+    pass.table.quantize_q8(x.row(i), x.d, 1, x.d, 0, q8_row(out, i));
+  });
+  return out.view();
 }
 
 void add_bias(const Vector& bias, const Rows& out, int64_t row_begin, int64_t row_end) noexcept {
@@ -60,9 +63,11 @@ void project(Pass& pass, const Rows& x, std::span<const Projection> projections)
     const Matrix& w = p.linear->weight;
     const int layout = static_cast<int>(w.packed.layout);
     if (takes_q8(pass, w)) {
-      pass.table.matmul_q8[layout](w.packed, begin, end, q8, x.n, p.out.data, p.out.d);
+      pass.table.matmul_q8[layout](w.packed, begin, end, q8, x.n,
+                                   p.out.data + begin * kernels::kGroupRows, p.out.d);
     } else {
-      pass.table.matmul_f32[layout](w.packed, begin, end, x.data, x.d, x.n, p.out.data, p.out.d);
+      pass.table.matmul_f32[layout](w.packed, begin, end, x.data, x.d, x.n,
+                                    p.out.data + begin * kernels::kGroupRows, p.out.d);
     }
     if (p.linear->bias.present()) {
       add_bias(p.linear->bias, p.out, begin * kernels::kGroupRows,

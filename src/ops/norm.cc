@@ -12,15 +12,9 @@ Rows rms_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, cons
   if (sites.input) pass.tap(*sites.input, layer, x);
   const Rows out = pass.make(x.n, x.d);
   const Rows scale = pass.make(x.n, 1);
-  const auto one = [&](size_t index) noexcept {
-    const auto i = static_cast<int64_t>(index);
+  for_rows(pass, x.n, [&](int64_t i) noexcept {
     *scale.row(i) = pass.table.rms_norm(x.row(i), weight.data, eps, x.d, out.row(i));
-  };
-  if (x.n < 8) {
-    for (int64_t i = 0; i < x.n; ++i) one(static_cast<size_t>(i));
-  } else {
-    pass.pool.parallel_for(static_cast<size_t>(x.n), one);
-  }
+  });
   pass.tap(sites.scale, layer, scale);
   if (pass.wants(sites.normalized, layer)) {
     const Scratch::Mark mark = pass.scratch.mark();

@@ -98,4 +98,20 @@ struct Pass {
   void show(trace::Site site, int layer, const Rows& x, std::initializer_list<int64_t> inner);
 };
 
+// Runs one(i) noexcept for every i in [0, n): on the threads when there is work for them.
+template <typename F>
+void for_rows(Pass& pass, int64_t n, F&& one) {
+  constexpr int64_t kWorthSharing = 8, kRowsPerChunk = 4;
+  if (n < kWorthSharing) {
+    for (int64_t i = 0; i < n; ++i) one(i);
+    return;
+  }
+  pass.pool.parallel_for(
+      static_cast<size_t>((n + kRowsPerChunk - 1) / kRowsPerChunk), [&](size_t chunk) noexcept {
+        const int64_t begin = static_cast<int64_t>(chunk) * kRowsPerChunk;
+        const int64_t end = begin + kRowsPerChunk < n ? begin + kRowsPerChunk : n;
+        for (int64_t i = begin; i < end; ++i) one(i);
+      });
+}
+
 }  // namespace cutaway::ops

@@ -81,18 +81,12 @@ void rotate(Pass& pass, const Rope& rope, const Rope::Angles& angles, int64_t n_
             const Rows& x) {
   CUTAWAY_SPAN(span, "ops::rotate", "x", x.view(), "heads", n_heads);
   const int64_t d_head = x.d / n_heads;
-  const auto one = [&](size_t index) noexcept {
-    const auto i = static_cast<int64_t>(index);
+  for_rows(pass, x.n, [&](int64_t i) noexcept {
     for (int64_t h = 0; h < n_heads; ++h) {
       pass.table.rope(x.row(i) + h * d_head, angles.cos.row(i), angles.sin.row(i), rope.n_rot(),
                       false);
     }
-  };
-  if (x.n < 8) {
-    for (int64_t i = 0; i < x.n; ++i) one(static_cast<size_t>(i));
-  } else {
-    pass.pool.parallel_for(static_cast<size_t>(x.n), one);
-  }
+  });
   CUTAWAY_OUT(span, "x", x.view());
 }
 

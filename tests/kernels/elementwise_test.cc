@@ -24,19 +24,22 @@ struct Quantised {
   std::vector<int8_t> q;
   std::vector<float> scale;
   std::vector<int32_t> sum;
+  std::vector<float> total;
 };
 
 Quantised quantise(const KernelTable& table, const std::vector<float>& x) {
   const auto cols = static_cast<int64_t>(x.size());
-  Guarded<float> in(cols, 4), scale(cols / 32, 4);
+  Guarded<float> in(cols, 4), scale(cols / 32, 4), total(cols / 32, 4);
   Guarded<int8_t> q(cols, 1);
   Guarded<int32_t> sum(cols / 32, 4);
   std::copy(x.begin(), x.end(), in.data());
-  table.quantize_q8(in.data(), cols, q.data(), scale.data(), sum.data());
-  EXPECT_TRUE(q.intact() && scale.intact() && sum.intact()) << table.name;
+  table.quantize_q8(in.data(), cols, 1, cols, 0,
+                    {q.data(), scale.data(), sum.data(), total.data(), cols});
+  EXPECT_TRUE(q.intact() && scale.intact() && sum.intact() && total.intact()) << table.name;
   return {{q.data(), q.data() + cols},
           {scale.data(), scale.data() + cols / 32},
-          {sum.data(), sum.data() + cols / 32}};
+          {sum.data(), sum.data() + cols / 32},
+          {total.data(), total.data() + cols / 32}};
 }
 
 TEST(QuantizeQ8, RoundsToNearestAndSumsExactly) {
@@ -59,6 +62,7 @@ TEST(QuantizeQ8, RoundsToNearestAndSumsExactly) {
           }
           EXPECT_EQ(got.scale[b], amax / 127) << table->name;
           EXPECT_EQ(got.sum[b], sum) << table->name;
+          EXPECT_EQ(got.total[b], got.scale[b] * static_cast<float>(sum)) << table->name;
           EXPECT_EQ(most, 127) << table->name;  // the largest value uses the whole range
           for (size_t i = 32 * b; i < 32 * b + 32; ++i) {
             // x·(127 / amax) has two roundings before the exact rounding to an integer.
@@ -91,7 +95,47 @@ TEST(QuantizeQ8, TiesGoToEvenZerosStayAndNothingBadHides) {
     }
     EXPECT_TRUE(std::isnan(got.scale[3]) && std::isnan(got.scale[4])) << table->name;
     for (size_t i = 32; i < x.size(); ++i) EXPECT_EQ(got.q[i], 0) << table->name;
-    for (size_t b = 1; b < 6; ++b) EXPECT_EQ(got.sum[b], 0) << table->name;
+    for (size_t b = 1; b < 6; ++b) {
+      EXPECT_EQ(got.sum[b], 0) << table->name;
+      EXPECT_EQ(std::isnan(got.total[b]), b == 3 || b == 4) << table->name;
+    }
+  }
+}
+
+// Several rows at once, and into blocks in the middle of wider rows.
+TEST(QuantizeQ8, RowsAndBlocksAreIndependent) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 3);
+  constexpr int64_t kRows = 5, kCols = 96, kStride = 101, kWide = 256, kFirst = 3;
+  std::vector<float> x(kRows * kStride);
+  for (float& value : x) value = normal(random);
+  for (const KernelTable* table : testing::runnable_tables()) {
+    constexpr int64_t kBlocks = kRows * kWide / 32;
+    Guarded<int8_t> q(kRows * kWide, 1);
+    Guarded<float> scale(kBlocks, 4), total(kBlocks, 4);
+    Guarded<int32_t> sum(kBlocks, 4);
+    table->quantize_q8(x.data(), kStride, kRows, kCols, kFirst,
+                       {q.data(), scale.data(), sum.data(), total.data(), kWide});
+    for (int64_t c = 0; c < kRows; ++c) {
+      const Quantised alone =
+          quantise(*table, {x.begin() + c * kStride, x.begin() + c * kStride + kCols});
+      for (int64_t b = 0; b < kWide / 32; ++b) {
+        const int64_t at = c * kWide / 32 + b;
+        if (b < kFirst || b >= kFirst + kCols / 32) {
+          EXPECT_TRUE(q.untouched(at * 32) && q.untouched(at * 32 + 31) && scale.untouched(at) &&
+                      sum.untouched(at) && total.untouched(at))
+              << table->name;
+          continue;
+        }
+        const auto from = static_cast<size_t>(b - kFirst);
+        EXPECT_EQ(scale[at], alone.scale[from]) << table->name;
+        EXPECT_EQ(sum[at], alone.sum[from]) << table->name;
+        EXPECT_EQ(total[at], alone.total[from]) << table->name;
+        for (size_t i = 0; i < 32; ++i) {
+          EXPECT_EQ(q[at * 32 + static_cast<int64_t>(i)], alone.q[from * 32 + i]) << table->name;
+        }
+      }
+    }
   }
 }
 
@@ -106,6 +150,7 @@ TEST(QuantizeQ8, AllTablesGiveTheSameBits) {
     EXPECT_EQ(got.q, expected.q) << table->name;
     EXPECT_EQ(got.scale, expected.scale) << table->name;
     EXPECT_EQ(got.sum, expected.sum) << table->name;
+    EXPECT_EQ(got.total, expected.total) << table->name;
   }
 }
 

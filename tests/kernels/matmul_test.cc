@@ -37,6 +37,7 @@ struct Inputs {
   Guarded<int8_t> q;
   Guarded<float> scale;
   Guarded<int32_t> sum;
+  Guarded<float> total;
   int64_t x_stride;
   Q8Activations q8;
 
@@ -45,17 +46,15 @@ struct Inputs {
         q(cols * kMostColumns, 1),
         scale(cols / kBlockK * kMostColumns, 4),
         sum(cols / kBlockK * kMostColumns, 4),
+        total(cols / kBlockK * kMostColumns, 4),
         x_stride(cols + kStrideGap) {
     std::normal_distribution<float> value(0, 1);
     for (int64_t i = 0; i < x.size(); ++i) x[i] = value(random);
     if (cols % kBlockK == 0) {
-      for (int64_t c = 0; c < kMostColumns; ++c) {
-        const int64_t blocks = cols / kBlockK;
-        ref_table()->quantize_q8(x.data() + c * x_stride, cols, q.data() + c * cols,
-                                 scale.data() + c * blocks, sum.data() + c * blocks);
-      }
+      ref_table()->quantize_q8(x.data(), x_stride, kMostColumns, cols, 0,
+                               {q.data(), scale.data(), sum.data(), total.data(), cols});
     }
-    q8 = {q.data(), scale.data(), sum.data(), cols};
+    q8 = {q.data(), scale.data(), sum.data(), total.data(), cols};
   }
 };
 
@@ -65,15 +64,16 @@ void run(const KernelTable& table, Kind kind, const PackedMatrix& w, int64_t gro
          int64_t group_end, Inputs& in, int64_t first_column, int64_t n, float* y,
          int64_t y_stride) {
   const auto layout = static_cast<size_t>(w.layout);
+  y += group_begin * kGroupRows;
   if (kind == Kind::kF32) {
     table.matmul_f32[layout](w, group_begin, group_end, in.x.data() + first_column * in.x_stride,
                              in.x_stride, n, y, y_stride);
     return;
   }
   const int64_t blocks = w.cols / kBlockK;
-  const Q8Activations x = {in.q.data() + first_column * w.cols,
-                           in.scale.data() + first_column * blocks,
-                           in.sum.data() + first_column * blocks, w.cols};
+  const Q8Activations x = {
+      in.q.data() + first_column * w.cols, in.scale.data() + first_column * blocks,
+      in.sum.data() + first_column * blocks, in.total.data() + first_column * blocks, w.cols};
   table.matmul_q8[layout](w, group_begin, group_end, x, n, y, y_stride);
 }
 
@@ -320,13 +320,15 @@ TEST(MatmulExtremes, IntegerSumsNeverOverflow) {
         const std::vector<int8_t> q(kCols * 5, static_cast<int8_t>(value));
         const std::vector<float> scale(kCols / kBlockK * 5, 1.0f);
         const std::vector<int32_t> sum(kCols / kBlockK * 5, 32 * value);
+        const std::vector<float> total(sum.begin(), sum.end());
         const int level = type == DType::kQ4_0 ? weight - 8 : weight;
         const auto expected =
             static_cast<float>(kCols * level * value + (type == DType::kQ4_1 ? kCols * value : 0));
         for (const KernelTable* table : testing::runnable_tables()) {
           std::vector<float> y(16 * 5);
           table->matmul_q8[static_cast<size_t>(packed.matrix.layout)](
-              packed.matrix, 0, 1, {q.data(), scale.data(), sum.data(), kCols}, 5, y.data(), 16);
+              packed.matrix, 0, 1, {q.data(), scale.data(), sum.data(), total.data(), kCols}, 5,
+              y.data(), 16);
           for (const float got : y) {
             ASSERT_EQ(got, expected) << table->name << ' ' << dtype_name(type) << ' ' << weight;
           }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "kernels/math.h"
@@ -9,28 +10,102 @@ namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-float load_kv(KvType type, const void* memory, int64_t index) noexcept {
-  if (type == KvType::kF32) return static_cast<const float*>(memory)[index];
-  return f16_to_f32(static_cast<const uint16_t*>(memory)[index]);
+// One position's place in a tile: array index = first + i · step for its i-th element or block.
+struct Place {
+  int64_t first, step;
+};
+Place key_place(int64_t p, int64_t per_position) noexcept {
+  return {p / kKeyLanes * per_position * kKeyLanes + p % kKeyLanes, kKeyLanes};
+}
+Place value_place(int64_t p, int64_t per_position) noexcept { return {p * per_position, 1}; }
+
+int64_t round_to(float x, int64_t low, int64_t high) noexcept {
+  return std::clamp(static_cast<int64_t>(std::nearbyint(x)), low, high);
 }
 
-void store_kv(KvType type, float value, void* memory, int64_t index) noexcept {
-  if (type == KvType::kF32) {
-    static_cast<float*>(memory)[index] = value;
-  } else {
-    static_cast<uint16_t*>(memory)[index] = f32_to_f16(value);
+// Stores one block of `n` ≤ 32 elements and its scales: elements at q[place], scales at d[0], m[0].
+void store_block_q8(const float* x, int64_t n, const Place& place, int8_t* q,
+                    uint16_t* d) noexcept {
+  float most = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < n; ++i) {
+    most = std::max(most, std::fabs(x[i]));
+    finite &= std::isfinite(x[i]);
+  }
+  *d = f32_to_f16(finite ? most / 127.0f : std::numeric_limits<float>::quiet_NaN());
+  const float scale = f16_to_f32(*d);
+  for (int64_t i = 0; i < n; ++i) {
+    const bool usable = scale > 0 && std::isfinite(scale);
+    q[place.first + i * place.step] =
+        static_cast<int8_t>(usable ? round_to(x[i] / scale, -127, 127) : 0);
   }
 }
 
-int64_t key_index(int64_t p, int64_t i, int64_t d) noexcept {
-  return p / kKeyLanes * d * kKeyLanes + i * kKeyLanes + p % kKeyLanes;
+void store_block_q4(const float* x, int64_t n, const Place& place, uint8_t* q, uint16_t* d,
+                    uint16_t* m) noexcept {
+  float low = x[0], high = x[0];
+  bool finite = true;
+  for (int64_t i = 0; i < n; ++i) {
+    low = std::min(low, x[i]);
+    high = std::max(high, x[i]);
+    finite &= std::isfinite(x[i]);
+  }
+  *m = f32_to_f16(finite ? low : 0.0f);
+  const float min = f16_to_f32(*m);
+  *d = f32_to_f16(finite ? std::max(high - min, 0.0f) / 15.0f
+                         : std::numeric_limits<float>::quiet_NaN());
+  const float scale = f16_to_f32(*d);
+  const bool usable = scale > 0 && std::isfinite(scale);
+  constexpr int64_t kHalf = kKvBlock / 2;
+  for (int64_t j = 0; j < kHalf; ++j) {
+    const auto nibble = [&](int64_t i) noexcept {
+      return i < n && usable ? round_to((x[i] - min) / scale, 0, 15) : 0;
+    };
+    q[place.first + j * place.step] = static_cast<uint8_t>(nibble(j) | nibble(j + kHalf) << 4);
+  }
+}
+
+using PlaceOf = Place (*)(int64_t p, int64_t per_position) noexcept;
+
+void store(KvType type, const float* x, int64_t d, int64_t p, PlaceOf place_of,
+           void* tile) noexcept {
+  const int64_t blocks = kv_blocks(d);
+  auto* scales =
+      reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(tile) + kv_element_bytes(type, d));
+  const Place scale_place = place_of(p, blocks);
+  if (type == KvType::kF32 || type == KvType::kF16) {
+    const Place place = place_of(p, d);
+    for (int64_t i = 0; i < d; ++i) {
+      const int64_t at = place.first + i * place.step;
+      if (type == KvType::kF32) {
+        static_cast<float*>(tile)[at] = x[i];
+      } else {
+        static_cast<uint16_t*>(tile)[at] = f32_to_f16(x[i]);
+      }
+    }
+    return;
+  }
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t n = std::min(kKvBlock, d - b * kKvBlock);
+    uint16_t* scale = scales + scale_place.first + b * scale_place.step;
+    if (type == KvType::kQ8) {
+      Place place = place_of(p, d);
+      place.first += b * kKvBlock * place.step;
+      store_block_q8(x + b * kKvBlock, n, place, static_cast<int8_t*>(tile), scale);
+    } else {
+      Place place = place_of(p, blocks * (kKvBlock / 2));
+      place.first += b * (kKvBlock / 2) * place.step;
+      store_block_q4(x + b * kKvBlock, n, place, static_cast<uint8_t*>(tile), scale,
+                     scale + kTilePositions * blocks);
+    }
+  }
 }
 
 float score(const AttentionTileArgs& args, const float* q, int64_t p) noexcept {
+  float key[kMaxHeadSize];
+  load_key(args.tile.type, args.tile.k, args.d_k, p, key);
   float dot = 0;
-  for (int64_t i = 0; i < args.d_k; ++i) {
-    dot += q[i] * load_kv(args.tile.type, args.tile.k, key_index(p, i, args.d_k));
-  }
+  for (int64_t i = 0; i < args.d_k; ++i) dot += q[i] * key[i];
   dot *= args.scale;
   return args.soft_cap > 0 ? args.soft_cap * tanh_f32(dot / args.soft_cap) : dot;
 }
@@ -38,11 +113,11 @@ float score(const AttentionTileArgs& args, const float* q, int64_t p) noexcept {
 }  // namespace
 
 void store_key(KvType type, const float* key, int64_t d, int64_t p, void* k) noexcept {
-  for (int64_t i = 0; i < d; ++i) store_kv(type, key[i], k, key_index(p, i, d));
+  store(type, key, d, p, key_place, k);
 }
 
 void store_value(KvType type, const float* value, int64_t d, int64_t p, void* v) noexcept {
-  for (int64_t i = 0; i < d; ++i) store_kv(type, value[i], v, p * d + i);
+  store(type, value, d, p, value_place, v);
 }
 
 void attention_tile(const AttentionTileArgs& args) noexcept {
@@ -61,9 +136,9 @@ void attention_tile(const AttentionTileArgs& args) noexcept {
     for (int64_t p = begin; p < end; ++p) {
       weight[p] = exp_f32(weight[p] - max);
       sum += weight[p];
-      for (int64_t i = 0; i < args.d_v; ++i) {
-        out[i] += weight[p] * load_kv(args.tile.type, args.tile.v, p * args.d_v + i);
-      }
+      float value[kMaxHeadSize];
+      load_value(args.tile.type, args.tile.v, args.d_v, p, value);
+      for (int64_t i = 0; i < args.d_v; ++i) out[i] += weight[p] * value[i];
     }
     args.max[r] = max;
     args.sum[r] = sum;

@@ -16,27 +16,37 @@ float round_even(float x) noexcept {
   return shifted - kMagic;
 }
 
-}  // namespace
-
 // A block that holds an infinity or a NaN gets the scale NaN, so that it shows in the output
 // instead of vanishing.
-void quantize_q8(const float* x, int64_t cols, int8_t* q, float* scale, int32_t* sum) noexcept {
-  for (int64_t b = 0; b < cols / kBlockK; ++b, x += kBlockK, q += kBlockK) {
-    float amax = 0;
-    bool finite = true;
-    for (int64_t i = 0; i < kBlockK; ++i) {
-      amax = std::max(amax, std::fabs(x[i]));
-      finite &= std::fabs(x[i]) <= std::numeric_limits<float>::max();
-    }
-    scale[b] = finite ? amax / 127.0f : std::numeric_limits<float>::quiet_NaN();
-    // Below this 127 / amax overflows; such a block is zeros next to any other activation.
-    const bool zeros = !finite || amax < 0x1p-119f;
-    if (finite && zeros) scale[b] = 0;
-    const float inverse = zeros ? 0.0f : 127.0f / amax;
-    sum[b] = 0;
-    for (int64_t i = 0; i < kBlockK; ++i) {
-      q[i] = zeros ? int8_t{0} : static_cast<int8_t>(round_even(x[i] * inverse));
-      sum[b] += q[i];
+void quantize_block(const float* x, int8_t* q, float& scale, int32_t& sum) noexcept {
+  float amax = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < kBlockK; ++i) {
+    amax = std::max(amax, std::fabs(x[i]));
+    finite &= std::fabs(x[i]) <= std::numeric_limits<float>::max();
+  }
+  scale = finite ? amax / 127.0f : std::numeric_limits<float>::quiet_NaN();
+  // Below this 127 / amax overflows; such a block is zeros next to any other activation.
+  const bool zeros = !finite || amax < 0x1p-119f;
+  if (finite && zeros) scale = 0;
+  const float inverse = zeros ? 0.0f : 127.0f / amax;
+  sum = 0;
+  for (int64_t i = 0; i < kBlockK; ++i) {
+    q[i] = zeros ? int8_t{0} : static_cast<int8_t>(round_even(x[i] * inverse));
+    sum += q[i];
+  }
+}
+
+}  // namespace
+
+void quantize_q8(const float* x, int64_t x_stride, int64_t n, int64_t cols, int64_t first_block,
+                 const Q8Output& out) noexcept {
+  for (int64_t c = 0; c < n; ++c) {
+    for (int64_t b = 0; b < cols / kBlockK; ++b) {
+      const int64_t to = c * (out.cols / kBlockK) + first_block + b;
+      quantize_block(x + c * x_stride + b * kBlockK, out.q + to * kBlockK, out.scale[to],
+                     out.sum[to]);
+      out.total[to] = out.scale[to] * static_cast<float>(out.sum[to]);
     }
   }
 }

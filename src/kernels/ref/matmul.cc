@@ -8,17 +8,17 @@ namespace {
 
 // Adds one block's share to the 16 row sums: integers exactly, then one float step per block, in K
 // order. These steps, in this order, are the whole arithmetic of an output.
-void add_block(const NibbleMinBlock& block, const int8_t* x, float scale, int32_t sum,
-               float* acc) noexcept {
+void add_block(const NibbleMinBlock& block, const int8_t* x, float scale, int32_t /*sum*/,
+               float total, float* acc) noexcept {
   for (int64_t r = 0; r < kGroupRows; ++r) {
     int32_t dot = 0;
     for (int64_t k = 0; k < kBlockK; ++k) dot += nibble_at(block.q, r, k) * x[k];
     acc[r] += f16_to_f32(block.d[r]) * scale * static_cast<float>(dot);
-    acc[r] += f16_to_f32(block.m[r]) * (scale * static_cast<float>(sum));
+    acc[r] += f16_to_f32(block.m[r]) * total;
   }
 }
 
-void add_block(const NibbleBlock& block, const int8_t* x, float scale, int32_t sum,
+void add_block(const NibbleBlock& block, const int8_t* x, float scale, int32_t sum, float /*total*/,
                float* acc) noexcept {
   for (int64_t r = 0; r < kGroupRows; ++r) {
     int32_t dot = -8 * sum;
@@ -28,7 +28,7 @@ void add_block(const NibbleBlock& block, const int8_t* x, float scale, int32_t s
 }
 
 void add_block(const ByteBlock& block, const int8_t* x, float scale, int32_t /*sum*/,
-               float* acc) noexcept {
+               float /*total*/, float* acc) noexcept {
   for (int64_t r = 0; r < kGroupRows; ++r) {
     int32_t dot = 0;
     for (int64_t k = 0; k < kBlockK; ++k) dot += byte_at(block, r, k) * x[k];
@@ -62,9 +62,11 @@ void weights_at(const uint8_t* group, int64_t k, float* w) noexcept {
   }
 }
 
-void write_rows(const PackedMatrix& w, int64_t g, const float* acc, float* y) noexcept {
-  const int64_t first = g * kGroupRows;
-  std::copy_n(acc, std::min(kGroupRows, w.rows - first), y + first);
+// Rows of group g to y, where row 0 of group_begin goes to y[0].
+void write_rows(const PackedMatrix& w, int64_t g, int64_t group_begin, const float* acc,
+                float* y) noexcept {
+  std::copy_n(acc, std::min(kGroupRows, w.rows - g * kGroupRows),
+              y + (g - group_begin) * kGroupRows);
 }
 
 template <Layout layout>
@@ -94,9 +96,9 @@ void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
       float acc[kGroupRows] = {};
       for (int64_t b = 0; b < blocks; ++b) {
         add_block(group[b], x.q + c * x.cols + b * kBlockK, x.scale[c * blocks + b],
-                  x.sum[c * blocks + b], acc);
+                  x.sum[c * blocks + b], x.total[c * blocks + b], acc);
       }
-      write_rows(w, g, acc, y + c * y_stride);
+      write_rows(w, g, group_begin, acc, y + c * y_stride);
     }
   }
 }
@@ -117,7 +119,9 @@ void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, c
           for (int64_t r = 0; r < kGroupRows; ++r) acc[c][r] += weights[r] * value;
         }
       }
-      for (int64_t c = 0; c < columns; ++c) write_rows(w, g, acc[c], y + (c0 + c) * y_stride);
+      for (int64_t c = 0; c < columns; ++c) {
+        write_rows(w, g, group_begin, acc[c], y + (c0 + c) * y_stride);
+      }
     }
   }
 }

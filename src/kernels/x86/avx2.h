@@ -23,7 +23,8 @@ template <Layout layout>
 void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, const float* x,
                 int64_t x_stride, int64_t n, float* y, int64_t y_stride) noexcept;
 
-void quantize_q8(const float* x, int64_t cols, int8_t* q, float* scale, int32_t* sum) noexcept;
+void quantize_q8(const float* x, int64_t x_stride, int64_t n, int64_t cols, int64_t first_block,
+                 const Q8Output& out) noexcept;
 float rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) noexcept;
 void rope(float* x, const float* cos, const float* sin, int64_t n_rot, bool interleaved) noexcept;
 void add(const float* a, const float* b, int64_t n, float* out) noexcept;

@@ -4,9 +4,10 @@ namespace cutaway::kernels::avx2 {
 
 // The steps and the bits of ref::quantize_q8 (its comments say why a block that is not finite gets
 // the scale NaN, and why tiny blocks are zeros).
-void quantize_q8(const float* x, int64_t cols, int8_t* q, float* scale, int32_t* sum) noexcept {
+CUTAWAY_INLINE void quantize_row(const float* x, int64_t blocks, int8_t* q, float* scale,
+                                 int32_t* sum, float* total) noexcept {
   const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
-  for (int64_t b = 0; b < cols / kBlockK; ++b, x += kBlockK, q += kBlockK) {
+  for (int64_t b = 0; b < blocks; ++b, x += kBlockK, q += kBlockK) {
     __m256 v[4];
     __m256i most = _mm256_setzero_si256();
     for (int i = 0; i < 4; ++i) {
@@ -24,23 +25,34 @@ void quantize_q8(const float* x, int64_t cols, int8_t* q, float* scale, int32_t*
       std::memcpy(scale + b, &scale_bits, sizeof(scale_bits));
       std::memset(q, 0, kBlockK);
       sum[b] = 0;
+      total[b] = scale[b] * 0.0f;
       continue;
     }
     scale[b] = amax / 127.0f;
     const __m256 inverse = _mm256_set1_ps(127.0f / amax);
     __m256i whole[4];
     for (int i = 0; i < 4; ++i) whole[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
-    const __m256i total = _mm256_add_epi32(_mm256_add_epi32(whole[0], whole[1]),
-                                           _mm256_add_epi32(whole[2], whole[3]));
-    __m128i t = _mm_add_epi32(_mm256_castsi256_si128(total), _mm256_extracti128_si256(total, 1));
+    const __m256i sums = _mm256_add_epi32(_mm256_add_epi32(whole[0], whole[1]),
+                                          _mm256_add_epi32(whole[2], whole[3]));
+    __m128i t = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
     t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4E));
     t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0xB1));
     sum[b] = _mm_cvtsi128_si32(t);
+    total[b] = scale[b] * static_cast<float>(sum[b]);
     // The packs work within 128-bit halves: the permutation puts the eight groups of 4 in order.
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(whole[0], whole[1]),
                                              _mm256_packs_epi32(whole[2], whole[3]));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), _mm256_permutevar8x32_epi32(bytes, order));
+  }
+}
+
+void quantize_q8(const float* x, int64_t x_stride, int64_t n, int64_t cols, int64_t first_block,
+                 const Q8Output& out) noexcept {
+  for (int64_t c = 0; c < n; ++c) {
+    const int64_t first = c * (out.cols / kBlockK) + first_block;
+    quantize_row(x + c * x_stride, cols / kBlockK, out.q + first * kBlockK, out.scale + first,
+                 out.sum + first, out.total + first);
   }
 }
 

@@ -133,8 +133,8 @@ CUTAWAY_INLINE void tile(const float* const* weights, int64_t k_count, const flo
 // waits for is memory. Groups far apart make G long streams, which memory serves better than short
 // ones.
 template <Layout layout, int G>
-CUTAWAY_INLINE void column_alone(const PackedMatrix& w, int64_t g, int64_t apart, const float* x,
-                                 float* y) noexcept {
+CUTAWAY_INLINE void column_alone(const PackedMatrix& w, int64_t group_begin, int64_t g,
+                                 int64_t apart, const float* x, float* y) noexcept {
   const uint8_t* group[G];
   __m256 acc[G][2];
   for (int i = 0; i < G; ++i) {
@@ -151,8 +151,9 @@ CUTAWAY_INLINE void column_alone(const PackedMatrix& w, int64_t g, int64_t apart
     }
   }
   for (int i = 0; i < G; ++i) {
-    const int64_t row = (g + i * apart) * kGroupRows;
-    for (int h = 0; h < 2; ++h) store_first(y + row + 8 * h, w.rows - row - 8 * h, acc[i][h]);
+    const int64_t left = w.rows - (g + i * apart) * kGroupRows;
+    float* to = y + (g + i * apart - group_begin) * kGroupRows;
+    for (int h = 0; h < 2; ++h) store_first(to + 8 * h, left - 8 * h, acc[i][h]);
   }
 }
 
@@ -178,7 +179,8 @@ void columns(const Panel& panel, const float* x, int64_t x_stride, int64_t n, fl
 // The call's constants.
 struct Product {
   const PackedMatrix& w;
-  const float* x;  // of the chunk's first column, as y
+  int64_t group_begin;  // whose rows begin at y
+  const float* x;       // of the chunk's first column, as y
   int64_t x_stride, n;
   float* y;
   int64_t y_stride;
@@ -204,7 +206,7 @@ CUTAWAY_INLINE void add_panel(const Product& p, int64_t g, int64_t groups, int64
       panel.weights[i] = buffer[i];
     }
   }
-  float* y = p.y + g * kGroupRows;
+  float* y = p.y + (g - p.group_begin) * kGroupRows;
   if (groups == 4) {
     columns<1, 4>(panel, p.x + k0, p.x_stride, p.n, y, p.y_stride);
   } else if (groups == 2) {
@@ -223,9 +225,11 @@ void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, c
     if (n == 1) {
       const int64_t apart = (group_end - group_begin) / kAloneGroups;
       int64_t g = group_begin;
-      for (; g < group_begin + apart; ++g) column_alone<layout, kAloneGroups>(w, g, apart, x, y);
+      for (; g < group_begin + apart; ++g) {
+        column_alone<layout, kAloneGroups>(w, group_begin, g, apart, x, y);
+      }
       for (g += apart * (kAloneGroups - 1); g < group_end; ++g) {
-        column_alone<layout, 1>(w, g, 0, x, y);
+        column_alone<layout, 1>(w, group_begin, g, 0, x, y);
       }
       return;
     }
@@ -234,7 +238,8 @@ void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, c
   const int64_t at_once = n == 1 ? kTileGroups : n <= 3 ? 2 : 1;
   for (int64_t c0 = 0; c0 < n; c0 += kColumnChunk) {
     const int64_t chunk = n - c0 < kColumnChunk ? n - c0 : kColumnChunk;
-    const Product product = {w, x + c0 * x_stride, x_stride, chunk, y + c0 * y_stride, y_stride};
+    const Product product = {w,     group_begin,       x + c0 * x_stride, x_stride,
+                             chunk, y + c0 * y_stride, y_stride};
     // Group by group reads the weights as memory likes it, and needs the chunk's x again for each;
     // when that is too much for the second cache, panel by panel needs only a panel of it.
     const bool by_group = chunk * w.cols * static_cast<int64_t>(sizeof(float)) <= kCacheBytes;

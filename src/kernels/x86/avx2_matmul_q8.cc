@@ -17,12 +17,14 @@ struct Columns {
   const int8_t* q;
   const float* scale;
   const int32_t* sum;
+  const float* total;
   int64_t q_stride, block_stride;
 
   Columns(const Q8Activations& x, int64_t first) noexcept
       : q(x.q + first * x.cols),
         scale(x.scale + first * (x.cols / kBlockK)),
         sum(x.sum + first * (x.cols / kBlockK)),
+        total(x.total + first * (x.cols / kBlockK)),
         q_stride(x.cols),
         block_stride(x.cols / kBlockK) {}
 
@@ -30,6 +32,7 @@ struct Columns {
     q += kBlockK;
     ++scale;
     ++sum;
+    ++total;
   }
 };
 
@@ -120,8 +123,7 @@ CUTAWAY_INLINE void add_block(const NibbleMinBlock& block, const Columns& x,
   const __m256 m[2] = {load_halves(block.m), load_halves(block.m + 8)};
   for (int c = 0; c < C; ++c) {
     const __m256 scale = _mm256_broadcast_ss(x.scale + c * x.block_stride);
-    const __m256 total =
-        _mm256_mul_ps(scale, _mm256_cvtepi32_ps(broadcast_4_bytes(x.sum + c * x.block_stride)));
+    const __m256 total = _mm256_broadcast_ss(x.total + c * x.block_stride);
     for (int h = 0; h < 2; ++h) {
       acc[c][h] =
           _mm256_fmadd_ps(_mm256_mul_ps(d[h], scale), _mm256_cvtepi32_ps(sums[c][h]), acc[c][h]);
@@ -202,7 +204,7 @@ void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
       const auto* group = reinterpret_cast<const Block*>(w.group(g));
       const int64_t left = w.rows - g * kGroupRows;
       const int64_t rows = left < kGroupRows ? left : kGroupRows;
-      float* y0 = y + g * kGroupRows;
+      float* y0 = y + (g - group_begin) * kGroupRows;
       int64_t c = c0;
       for (; c + 4 <= c_end; c += 4) tile<4>(group, rows, x, c, y0, y_stride);
       for (; c + 2 <= c_end; c += 2) tile<2>(group, rows, x, c, y0, y_stride);
