@@ -21,6 +21,17 @@ constexpr bool kX86 = false;
   return nullptr;
 }
 
+// The same of the AVX-512 table.
+[[maybe_unused]] const char* missing_for_avx512() noexcept {
+  const CpuFeatures& cpu = cpu_features();
+  if (!cpu.avx512f) return "avx512f";
+  if (!cpu.avx512bw) return "avx512bw";
+  if (!cpu.avx512vl) return "avx512vl";
+  if (!cpu.avx512dq) return "avx512dq";
+  if (!cpu.avx512_vnni) return "avx512_vnni";
+  return missing_for_avx2();
+}
+
 struct Candidate {
   const char* name;
   const KernelTable* table;  // null: not available
@@ -31,13 +42,15 @@ std::vector<Candidate> candidates() {
   const char* kOtherTarget = "not built for this target";
   const char* kLater = "not built yet in this version";
   std::vector<Candidate> list;
-  list.push_back({"avx512", nullptr, kX86 ? kLater : kOtherTarget});
-  const KernelTable* avx2 = avx2_table();
-  list.push_back({"avx2", avx2, ""});
-  if (avx2 == nullptr) {
-    list.back().reason =
-        kX86 ? std::string("the processor has no ") + missing_for_avx2() : kOtherTarget;
-  }
+  const auto add_x86 = [&](const char* name, const KernelTable* table, const char* missing) {
+    std::string reason;
+    if (table == nullptr) {
+      reason = kX86 ? std::string("the processor has no ") + missing : kOtherTarget;
+    }
+    list.push_back({name, table, reason});
+  };
+  add_x86("avx512", avx512_table(), missing_for_avx512());
+  add_x86("avx2", avx2_table(), missing_for_avx2());
   list.push_back({"neon", nullptr, kX86 ? kOtherTarget : kLater});
   list.push_back({"ref", ref_table(), ""});
   return list;
@@ -48,6 +61,14 @@ std::vector<Candidate> candidates() {
 const KernelTable* avx2_table() noexcept {
 #ifdef CUTAWAY_KERNELS_AVX2
   return missing_for_avx2() == nullptr ? &kAvx2Table : nullptr;
+#else
+  return nullptr;
+#endif
+}
+
+const KernelTable* avx512_table() noexcept {
+#ifdef CUTAWAY_KERNELS_AVX512
+  return missing_for_avx512() == nullptr ? &kAvx512Table : nullptr;
 #else
   return nullptr;
 #endif

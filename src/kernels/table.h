@@ -129,5 +129,6 @@ Result<Selection> select_table(const std::string& forced);
 // Complete tables, for tests: null when this machine cannot run it.
 const KernelTable* ref_table() noexcept;
 const KernelTable* avx2_table() noexcept;
+const KernelTable* avx512_table() noexcept;
 
 }  // namespace cutaway::kernels

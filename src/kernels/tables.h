@@ -8,5 +8,7 @@ namespace cutaway::kernels {
 extern const KernelTable kRefTable;
 // Calling an entry needs AVX2, FMA and F16C.
 extern const KernelTable kAvx2Table;
+// Calling an entry needs those and AVX-512 F, BW, VL, DQ and VNNI.
+extern const KernelTable kAvx512Table;
 
 }  // namespace cutaway::kernels

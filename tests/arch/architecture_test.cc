@@ -219,7 +219,7 @@ TEST_P(EveryArchitecture, EveryTableIsNearTheReference) {
   const auto tokens = prompt(70);
   load("ref", 2);
   const auto quantised = logits(tokens, 35), exact = logits(tokens, 35, true);
-  for (const char* isa : {"avx2"}) {
+  for (const char* isa : {"avx2", "avx512"}) {
     if (!kernels::select_table(isa).ok()) continue;
     load(isa, 2);
     // Tables round in different places: f32 products of at most 160 terms through a few layers stay

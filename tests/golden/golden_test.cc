@@ -100,7 +100,7 @@ TEST_P(Golden, MatchesTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(All, Golden,
                          ::testing::Combine(::testing::ValuesIn(golden_names()),
-                                            ::testing::Values("ref", "avx2")),
+                                            ::testing::Values("ref", "avx2", "avx512")),
                          [](const auto& info) {
                            std::string name =
                                std::get<0>(info.param) + "_" + std::get<1>(info.param);

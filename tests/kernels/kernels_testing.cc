@@ -18,7 +18,9 @@ void put(std::vector<uint8_t>& bytes, const Block& block) {
 std::vector<const KernelTable*> runnable_tables() {
   static const std::vector<const KernelTable*> tables = [] {
     std::vector<const KernelTable*> list = {ref_table()};
-    if (avx2_table() != nullptr) list.push_back(avx2_table());
+    for (const KernelTable* table : {avx2_table(), avx512_table()}) {
+      if (table != nullptr) list.push_back(table);
+    }
     const auto selection = select_table("");
     for (const TableChoice& choice : selection.value().choices) {
       if (!choice.available) {

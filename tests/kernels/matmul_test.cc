@@ -338,6 +338,34 @@ TEST(MatmulExtremes, IntegerSumsNeverOverflow) {
   }
 }
 
+// The x86 tables take the same steps in the same order, so a file gives the same products on a
+// processor with AVX-512 and on one without.
+TEST(MatmulTables, Avx512GivesTheBitsOfAvx2) {
+  const KernelTable *avx2 = avx2_table(), *avx512 = avx512_table();
+  if (avx512 == nullptr) GTEST_SKIP() << "this machine cannot run the avx512 table";
+  std::mt19937 random(21);
+  for (const DType type : testing::kWeightTypes) {
+    for (const int64_t cols : {32, 160, 4096}) {
+      constexpr int64_t kRowsHere = 45, kN = 23;
+      Inputs in(cols, random);
+      const std::vector<uint8_t> stored = testing::random_weights(type, kRowsHere, cols, random);
+      const testing::Packed packed = testing::pack(stored, type, kRowsHere, cols);
+      for (const Kind kind : {Kind::kQ8, Kind::kF32}) {
+        if (kind == Kind::kQ8 && !is_blocked(packed.matrix.layout)) continue;
+        Guarded<float> a(kN * kRowsHere, 4), b(kN * kRowsHere, 4);
+        run(*avx2, kind, packed.matrix, 0, packed.matrix.groups(), in, 0, kN, a.data(), kRowsHere);
+        run(*avx512, kind, packed.matrix, 0, packed.matrix.groups(), in, 0, kN, b.data(),
+            kRowsHere);
+        for (int64_t i = 0; i < a.size(); ++i) {
+          ASSERT_TRUE(testing::same_bits(a[i], b[i]))
+              << dtype_name(type) << (kind == Kind::kQ8 ? " q8" : " f32") << " K " << cols
+              << " column " << i / kRowsHere << " row " << i % kRowsHere;
+        }
+      }
+    }
+  }
+}
+
 TEST(MatmulTables, EveryEntryIsFilled) {
   for (const KernelTable* table : testing::runnable_tables()) {
     for (size_t i = 0; i < kLayoutCount; ++i) {

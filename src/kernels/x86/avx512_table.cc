@@ -1,0 +1,27 @@
+#include "kernels/tables.h"
+#include "kernels/x86/avx2.h"
+#undef CUTAWAY_INLINE  // each table's header has its own, which is the same
+#include "kernels/x86/avx512.h"
+
+namespace cutaway::kernels {
+
+constinit const KernelTable kAvx512Table = {
+    .name = "avx512",
+    .matmul_q8 = {avx512::matmul_q8<Layout::kNibbleMin>, avx512::matmul_q8<Layout::kNibble>,
+                  avx512::matmul_q8<Layout::kByte>, nullptr, nullptr, nullptr},
+    .matmul_f32 = {avx2::matmul_f32<Layout::kNibbleMin>, avx2::matmul_f32<Layout::kNibble>,
+                   avx2::matmul_f32<Layout::kByte>, avx2::matmul_f32<Layout::kHalf>,
+                   avx2::matmul_f32<Layout::kBrain>, avx2::matmul_f32<Layout::kFloat>},
+    .quantize_q8 = avx2::quantize_q8,
+    .rms_norm = avx2::rms_norm,
+    .rope = avx2::rope,
+    .add = avx2::add,
+    .silu_mul = avx2::silu_mul,
+    .store_key = avx2::store_key,
+    .store_value = avx2::store_value,
+    .attention_tile = avx2::attention_tile,
+    .attention_merge = avx2::attention_merge,
+    .attention_finish = avx2::attention_finish,
+};
+
+}  // namespace cutaway::kernels
