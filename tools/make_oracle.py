@@ -6,7 +6,8 @@ Run it with the interpreter of tools/peers.sh's `torch` environment:
   make_oracle.py teacher     -m F   $CUTAWAY_HOME/peers/oracle/: ~20,000 teacher-forced tokens,
                                     in f32 and by llama.cpp (environment `llama_cpp`)
   make_oracle.py tokenizers  -m F   $CUTAWAY_HOME/peers/oracle/tok/: vocabularies and cases
--m is the default model's GGUF.
+-m is the default model's GGUF. check_teacher.py takes the teacher's text to other files of the same
+vocabulary by itself.
 """
 
 from __future__ import annotations
