@@ -24,7 +24,7 @@ T load(const uint8_t* bytes, int64_t index) noexcept {
 
 // Q4_0 and Q4_1 keep elements j and j + 16 in byte j, and so do the interleaved nibbles.
 void spread_nibbles(const uint8_t (&from)[16], int64_t r, uint8_t (&to)[4][4 * kGroupRows]) {
-  for (int64_t k = 0; k < 16; ++k) to[k / 4][4 * r + k % 4] = from[k];
+  for (int64_t j = 0; j < 4; ++j) std::memcpy(&to[j][4 * r], &from[4 * j], 4);
 }
 
 bool pack_row_q4_1(const uint8_t* row, int64_t cols, int64_t r, uint8_t* group) noexcept {
@@ -58,7 +58,7 @@ bool pack_row_q8_0(const uint8_t* row, int64_t cols, int64_t r, uint8_t* group) 
     const auto from = load<BlockQ8_0>(row, b);
     auto& to = reinterpret_cast<ByteBlock*>(group)[b];
     to.d[r] = from.d;
-    for (int64_t k = 0; k < kBlockK; ++k) to.q[k / 4][4 * r + k % 4] = from.q[k];
+    for (int64_t j = 0; j < kBlockK / 4; ++j) std::memcpy(&to.q[j][4 * r], &from.q[4 * j], 4);
     finite &= finite_f16(from.d);
   }
   return finite;

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
+#include "base/large_memory.h"
 #include "base/result.h"
 #include "kernels/table.h"
 
@@ -29,28 +29,17 @@ struct Geometry {
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
-// One page's memory, 64-byte aligned: for each layer, for each KV head, a key tile then a value
-// tile.
-class Page {
- public:
-  explicit Page(std::unique_ptr<uint8_t[]> memory);
-  uint8_t* data() { return data_; }
-
- private:
-  std::unique_ptr<uint8_t[]> memory_;
-  uint8_t* data_;
-};
-
-// Gives out pages and takes them back. Freed pages are reused. Not thread-safe: the engine's thread
-// owns it.
+// Gives out pages and takes them back. A page is page_bytes() of memory, 64-byte aligned: for each
+// layer, for each KV head, a key tile then a value tile. It belongs to the pool, which reuses what
+// it gets back and must outlive who holds one. Not thread-safe: the engine's thread owns it.
 class PagePool {
  public:
   // `max_pages` is the limit that allocate() holds.
   PagePool(const Geometry& geometry, int64_t max_pages);
 
   // Error kTooLarge: the limit, or the system has no memory; both counts are named.
-  Result<std::unique_ptr<Page>> allocate();
-  void release(std::unique_ptr<Page> page);
+  Result<uint8_t*> allocate();
+  void release(uint8_t* page);
 
   const Geometry& geometry() const { return geometry_; }
   int64_t pages_in_use() const { return in_use_; }
@@ -60,7 +49,8 @@ class PagePool {
   Geometry geometry_;
   int64_t max_pages_;
   int64_t in_use_ = 0;
-  std::vector<std::unique_ptr<Page>> free_;
+  LargeArena memory_;
+  std::vector<uint8_t*> free_;
 };
 
 }  // namespace cutaway::kv

@@ -1,14 +1,12 @@
 #include "kv/sequence.h"
 
-#include <utility>
-
 #include "base/check.h"
 #include "trace/trace.h"
 
 namespace cutaway::kv {
 
 Sequence::~Sequence() {
-  for (auto& page : pages_) pool_->release(std::move(page));
+  for (uint8_t* page : pages_) pool_->release(page);
 }
 
 Status Sequence::reserve(int64_t n) {
@@ -20,12 +18,12 @@ Status Sequence::reserve(int64_t n) {
     auto page = pool_->allocate();
     if (!page.ok()) {
       while (page_count() > before) {
-        pool_->release(std::move(pages_.back()));
+        pool_->release(pages_.back());
         pages_.pop_back();
       }
       return page.error();
     }
-    pages_.push_back(std::move(page).value());
+    pages_.push_back(*page);
   }
   CUTAWAY_OUT(span, "pages", page_count());
   return {};
@@ -42,7 +40,7 @@ void Sequence::truncate(int64_t n) {
   CUTAWAY_CHECK(n >= 0);
   if (n < length_) length_ = n;
   while (page_count() > Geometry::pages_for(length_)) {
-    pool_->release(std::move(pages_.back()));
+    pool_->release(pages_.back());
     pages_.pop_back();
   }
   CUTAWAY_OUT(span, "pages", page_count());
@@ -51,8 +49,7 @@ void Sequence::truncate(int64_t n) {
 uint8_t* Sequence::tile_data(int64_t layer, int64_t head, int64_t page) const {
   const Geometry& g = geometry();
   const int64_t index = layer * g.n_kv_heads + head;
-  return pages_[static_cast<size_t>(page)]->data() +
-         index * (g.key_tile_bytes() + g.value_tile_bytes());
+  return pages_[static_cast<size_t>(page)] + index * (g.key_tile_bytes() + g.value_tile_bytes());
 }
 
 uint8_t* Sequence::key_data(int64_t layer, int64_t head, int64_t page) {

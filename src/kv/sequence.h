@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "kv/page_pool.h"
@@ -39,7 +38,7 @@ class Sequence {
   uint8_t* tile_data(int64_t layer, int64_t head, int64_t page) const;
 
   PagePool* pool_;
-  std::vector<std::unique_ptr<Page>> pages_;
+  std::vector<uint8_t*> pages_;
   int64_t length_ = 0;
 };
 

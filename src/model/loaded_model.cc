@@ -30,14 +30,11 @@ Result<std::shared_ptr<const LoadedModel>> LoadedModel::load(std::shared_ptr<con
   CUTAWAY_ASSIGN(out->architecture_, out->file_->metadata.string("general.architecture"));
   CUTAWAY_ASSIGN(const arch::Architecture* architecture,
                  arch::find_architecture(out->architecture_));
-  // The vocabulary comes first: a file that cannot be read is refused before its weights are
-  // copied.
-  CUTAWAY_TRY(out->load_text());
   CUTAWAY_TRY(out->load_sampling_defaults());
-
   WeightLoader weights(*out->file_);
   CUTAWAY_ASSIGN(out->transformer_, architecture->load(out->file_->metadata, weights));
   CUTAWAY_TRY(weights.check_all_used());
+  CUTAWAY_TRY(weights.pack(pool, progress, [&] { return out->load_text(); }));
   if (out->tokenizer_->vocab_size() > out->shape().vocab) {
     return Error{ErrorCode::kInvalidFile,
                  "the tokenizer has " + std::to_string(out->tokenizer_->vocab_size()) +
@@ -45,7 +42,6 @@ Result<std::shared_ptr<const LoadedModel>> LoadedModel::load(std::shared_ptr<con
                      std::to_string(out->shape().vocab) + " rows",
                  "tokenizer.ggml.tokens"};
   }
-  CUTAWAY_TRY(weights.pack(pool, progress));
   out->weight_spans_ = weights.spans();
   out->weight_memory_ = weights.take_memory();
   out->parameters_ = weights.parameters();

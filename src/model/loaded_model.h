@@ -9,6 +9,7 @@
 
 #include "arch/architecture.h"
 #include "base/hash.h"
+#include "base/large_memory.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "text/chat/chat_template.h"
@@ -59,7 +60,7 @@ class LoadedModel {
 
   std::shared_ptr<const ModelFile> file_;
   std::string architecture_;
-  std::vector<std::unique_ptr<std::byte[]>> weight_memory_;
+  LargeArena weight_memory_{0};
   std::vector<std::pair<const uint8_t*, size_t>> weight_spans_;
   std::unique_ptr<arch::Transformer> transformer_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <new>
+#include <thread>
 
 #include "base/check.h"
 #include "kernels/layout.h"
@@ -11,8 +11,6 @@
 
 namespace cutaway::model {
 namespace {
-
-constexpr size_t kAlignment = 64;
 
 std::string with_layer(std::string_view name, int64_t layer) {
   std::string out(name);
@@ -37,7 +35,13 @@ bool is_plain_float(DType type) {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
 }
 
+// Memory is asked for in pieces that hold a small model whole.
+constexpr uint64_t kLargestChunk = uint64_t{256} << 20;
+
 }  // namespace
+
+WeightLoader::WeightLoader(const ModelFile& file)
+    : file_(file), memory_(std::min(file.total_bytes(), kLargestChunk)) {}
 
 Result<const StoredTensor*> WeightLoader::find(const arch::TensorRow& row, int64_t layer,
                                                const Shape& shape) {
@@ -60,15 +64,11 @@ Result<const StoredTensor*> WeightLoader::find(const arch::TensorRow& row, int64
 }
 
 Result<uint8_t*> WeightLoader::allocate(size_t bytes, const std::string& what) {
-  std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes + kAlignment]);
-  if (memory == nullptr) {
+  uint8_t* data = memory_.take(bytes);
+  if (data == nullptr) {
     return Error{ErrorCode::kTooLarge,
                  "no memory for " + std::to_string(bytes) + " bytes of " + what, what};
   }
-  const auto address = reinterpret_cast<uintptr_t>(memory.get());
-  auto* data =
-      reinterpret_cast<uint8_t*>(memory.get()) + (kAlignment - address % kAlignment) % kAlignment;
-  memory_.push_back(std::move(memory));
   spans_.emplace_back(data, bytes);
   return data;
 }
@@ -176,55 +176,83 @@ Status WeightLoader::check_all_used() const {
   return {};
 }
 
-Status WeightLoader::pack_job(const Job& job, ThreadPool& pool) {
-  CUTAWAY_SPAN(span, "model::WeightLoader::pack_job", "tensor", job.tensor->name, "dtype",
-               dtype_name(job.tensor->dtype), "rows", job.rows, "cols", job.cols);
-  const int64_t groups = (job.rows + kernels::kGroupRows - 1) / kernels::kGroupRows;
-  constexpr int64_t kGroupsPerChunk = 16;
-  std::atomic<int64_t> bad_row{-1};
-  pool.parallel_for(static_cast<size_t>((groups + kGroupsPerChunk - 1) / kGroupsPerChunk),
-                    [&](size_t chunk) noexcept {
-                      const int64_t begin = static_cast<int64_t>(chunk) * kGroupsPerChunk;
-                      const int64_t end = std::min(begin + kGroupsPerChunk, groups);
-                      const int64_t bad =
-                          kernels::pack_groups(job.tensor->bytes, job.tensor->dtype, job.rows,
-                                               job.cols, job.row_order, begin, end, job.out);
-                      // The lowest, so that the message does not depend on the threads.
-                      int64_t lowest = bad_row.load(std::memory_order_relaxed);
-                      while (bad >= 0 && (lowest < 0 || bad < lowest) &&
-                             !bad_row.compare_exchange_weak(lowest, bad)) {
-                      }
-                    });
-  if (const int64_t bad = bad_row.load(); bad >= 0) {
-    return Error{ErrorCode::kInvalidFile,
-                 "tensor " + job.tensor->name + " holds a value that is not finite (NaN or " +
-                     "infinity) in row " + std::to_string(bad),
-                 job.tensor->name};
+// Parts of about kPartBytes, in the file's order of tensors.
+std::vector<WeightLoader::Part> WeightLoader::divide() const {
+  constexpr int64_t kPartBytes = int64_t{1} << 20;
+  std::vector<Part> parts;
+  for (size_t i = 0; i < jobs_.size(); ++i) {
+    const Job& job = jobs_[i];
+    const int64_t groups = (job.rows + kernels::kGroupRows - 1) / kernels::kGroupRows;
+    const int64_t bytes = static_cast<int64_t>(job.tensor->bytes.size());
+    const int64_t step = std::max<int64_t>(1, groups * kPartBytes / std::max<int64_t>(1, bytes));
+    for (int64_t g = 0; g < groups; g += step) parts.push_back({i, g, std::min(g + step, groups)});
   }
-  return {};
+  return parts;
 }
 
-Status WeightLoader::pack(ThreadPool& pool,
-                          const std::function<bool(uint64_t, uint64_t)>& progress) {
+int64_t WeightLoader::pack_part(const Part& part) const noexcept {
+  const Job& job = jobs_[part.job];
+  const int64_t bad =
+      kernels::pack_groups(job.tensor->bytes, job.tensor->dtype, job.rows, job.cols, job.row_order,
+                           part.group_begin, part.group_end, job.out);
+  // The packed copy is what is read from now on: peak memory stays near one copy. Rows that another
+  // order takes from elsewhere may be read in again.
+  const size_t row_bytes = job.tensor->bytes.size() / static_cast<size_t>(job.rows);
+  const auto first = static_cast<size_t>(part.group_begin * kernels::kGroupRows);
+  const auto last = static_cast<size_t>(std::min(part.group_end * kernels::kGroupRows, job.rows));
+  const uint8_t* begin = job.tensor->bytes.data() + first * row_bytes;
+  for (const MappedFile& mapping : file_.mappings) {
+    const auto bytes = mapping.bytes();
+    if (begin < bytes.data() || begin >= bytes.data() + bytes.size()) continue;
+    mapping.drop_pages(static_cast<size_t>(begin - bytes.data()), (last - first) * row_bytes);
+  }
+  return bad;
+}
+
+Status WeightLoader::pack(ThreadPool& pool, const std::function<bool(uint64_t, uint64_t)>& progress,
+                          const std::function<Status()>& beside) {
   CUTAWAY_SPAN(span, "model::WeightLoader::pack", "matrices", jobs_.size());
-  uint64_t total = 0, done = 0;
+  uint64_t total = 0;
   for (const Job& job : jobs_) total += job.tensor->bytes.size();
-  for (const Job& job : jobs_) {
-    CUTAWAY_TRY(pack_job(job, pool));
-    done += job.tensor->bytes.size();
-    // The packed copy is what is read from now on: peak memory stays near one copy.
-    for (const MappedFile& mapping : file_.mappings) {
-      const auto bytes = mapping.bytes();
-      if (job.tensor->bytes.data() < bytes.data() ||
-          job.tensor->bytes.data() >= bytes.data() + bytes.size()) {
-        continue;
-      }
-      mapping.drop_pages(static_cast<size_t>(job.tensor->bytes.data() - bytes.data()),
-                         job.tensor->bytes.size());
+  const std::vector<Part> parts = divide();
+  std::vector<int64_t> bad(parts.size(), -1);
+  Status beside_status;
+  const std::thread::id caller = std::this_thread::get_id();
+  const trace::Context context = trace::t_context;
+  std::atomic<uint64_t> done{0};
+  std::atomic<bool> cancelled{false};
+  // `beside` comes first: it cannot be divided, so it must not be what is waited for in the end.
+  pool.parallel_for(parts.size() + 1, [&](size_t chunk) noexcept {
+    if (cancelled.load(std::memory_order_relaxed)) return;
+    if (chunk == 0) {
+      const trace::Inherit inherit(context);
+      if (beside) beside_status = beside();
+      return;
     }
-    if (progress && !progress(done, total)) {
-      return Error{ErrorCode::kCancelled, "loading was cancelled"};
+    const Part& part = parts[chunk - 1];
+    const Job& job = jobs_[part.job];
+    bad[chunk - 1] = pack_part(part);
+    const auto groups = static_cast<uint64_t>(part.group_end - part.group_begin);
+    const uint64_t all_groups = static_cast<uint64_t>(job.rows + kernels::kGroupRows - 1) /
+                                static_cast<uint64_t>(kernels::kGroupRows);
+    const uint64_t share = job.tensor->bytes.size() * groups / all_groups;
+    const uint64_t now = done.fetch_add(share, std::memory_order_relaxed) + share;
+    if (progress && std::this_thread::get_id() == caller && !progress(now, total)) {
+      cancelled.store(true, std::memory_order_relaxed);
     }
+  });
+  CUTAWAY_TRY(beside_status);
+  if (cancelled.load() || (progress && !progress(total, total))) {
+    return Error{ErrorCode::kCancelled, "loading was cancelled"};
+  }
+  const auto first = std::find_if(bad.begin(), bad.end(), [](int64_t row) { return row >= 0; });
+  if (first != bad.end()) {
+    const std::string& name =
+        jobs_[parts[static_cast<size_t>(first - bad.begin())].job].tensor->name;
+    return Error{ErrorCode::kInvalidFile,
+                 "tensor " + name + " holds a value that is not finite (NaN or infinity) in row " +
+                     std::to_string(*first),
+                 name};
   }
   CUTAWAY_OUT(span, "bytes", total);
   return {};

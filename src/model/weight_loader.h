@@ -1,5 +1,5 @@
 // Gives an architecture its weights from a ModelFile: checks them, then packs all of them in
-// parallel.
+// parallel, beside other work of loading.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "arch/architecture.h"
+#include "base/large_memory.h"
 #include "base/thread_pool.h"
 
 namespace cutaway::model {
@@ -17,7 +18,7 @@ namespace cutaway::model {
 class WeightLoader final : public arch::WeightSource {
  public:
   // `file` outlives the loader.
-  explicit WeightLoader(const ModelFile& file) : file_(file) {}
+  explicit WeightLoader(const ModelFile& file);
 
   // Matrices get their memory here and their contents in pack(); vectors are converted at once.
   Result<ops::Matrix> matrix(const arch::TensorRow& row, int64_t layer, int64_t rows, int64_t cols,
@@ -29,12 +30,15 @@ class WeightLoader final : public arch::WeightSource {
   // Error kInvalidFile names tensors of the file that nobody asked for.
   Status check_all_used() const;
 
-  // Fills every matrix. Errors: kInvalidFile names a tensor and row whose values are not finite;
-  // kCancelled when progress(done, total) returned false.
-  Status pack(ThreadPool& pool, const std::function<bool(uint64_t, uint64_t)>& progress);
+  // Fills every matrix, and does `beside` (may be empty) on one of the threads meanwhile. Errors:
+  // that of `beside` before any other; kInvalidFile names a tensor and row whose values are not
+  // finite; kCancelled when progress(done, total) returned false. `progress` is asked on the
+  // calling thread.
+  Status pack(ThreadPool& pool, const std::function<bool(uint64_t, uint64_t)>& progress,
+              const std::function<Status()>& beside);
 
   // The memory that the weights live in, and its parts that are weights: what the model keeps.
-  std::vector<std::unique_ptr<std::byte[]>> take_memory() { return std::move(memory_); }
+  LargeArena take_memory() { return std::move(memory_); }
   const std::vector<std::pair<const uint8_t*, size_t>>& spans() const { return spans_; }
   uint64_t parameters() const { return parameters_; }
 
@@ -45,16 +49,23 @@ class WeightLoader final : public arch::WeightSource {
     std::vector<int32_t> row_order;
     uint8_t* out;
   };
+  // Consecutive groups of a job.
+  struct Part {
+    size_t job;
+    int64_t group_begin, group_end;
+  };
 
   // Null without error: an optional tensor that is not there.
   Result<const StoredTensor*> find(const arch::TensorRow& row, int64_t layer, const Shape& shape);
   Result<uint8_t*> allocate(size_t bytes, const std::string& what);
-  Status pack_job(const Job& job, ThreadPool& pool);
+  std::vector<Part> divide() const;
+  // Returns the first packed row that is not finite, or −1.
+  int64_t pack_part(const Part& part) const noexcept;
 
   const ModelFile& file_;
   std::set<std::string> used_;
   std::vector<Job> jobs_;
-  std::vector<std::unique_ptr<std::byte[]>> memory_;
+  LargeArena memory_;
   std::vector<std::pair<const uint8_t*, size_t>> spans_;
   uint64_t parameters_ = 0;
 };

@@ -30,7 +30,29 @@ void apply_yarn(const RopeConfig& config, std::vector<double>& frequencies) {
   }
 }
 
+double pair_frequency(int64_t pair, int64_t n_rot, double log_theta) {
+  return kernels::exp_f64(-2 * static_cast<double>(pair) / static_cast<double>(n_rot) * log_theta);
+}
+
 }  // namespace
+
+std::vector<float> llama3_divisors(int64_t n_rot, double theta, double factor,
+                                   double low_frequency_factor, double high_frequency_factor,
+                                   double original_context) {
+  CUTAWAY_SPAN(span, "ops::llama3_divisors", "n_rot", n_rot, "theta", theta, "factor", factor,
+               "original_context", original_context);
+  CUTAWAY_CHECK(n_rot > 0 && n_rot % 2 == 0 && high_frequency_factor > low_frequency_factor);
+  std::vector<float> out;
+  for (int64_t pair = 0; pair < n_rot / 2; ++pair) {
+    const double frequency = pair_frequency(pair, n_rot, kernels::log_f64(theta));
+    const double turns = original_context * frequency / (2 * std::numbers::pi);
+    const double kept = std::clamp(
+        (turns - low_frequency_factor) / (high_frequency_factor - low_frequency_factor), 0.0, 1.0);
+    out.push_back(static_cast<float>(1 / ((1 - kept) / factor + kept)));
+  }
+  CUTAWAY_OUT(span, "first", out.front(), "last", out.back());
+  return out;
+}
 
 Rope::Rope(const RopeConfig& config) : n_rot_(config.n_rot) {
   CUTAWAY_SPAN(span, "ops::Rope", "n_rot", n_rot_, "theta", config.theta, "factor", config.factor,
@@ -41,8 +63,7 @@ Rope::Rope(const RopeConfig& config) : n_rot_(config.n_rot) {
   frequencies_.resize(pairs);
   const double log_theta = kernels::log_f64(config.theta);
   for (size_t i = 0; i < pairs; ++i) {
-    const double exponent = 2 * static_cast<double>(i) / static_cast<double>(n_rot_);
-    frequencies_[i] = kernels::exp_f64(-exponent * log_theta);
+    frequencies_[i] = pair_frequency(static_cast<int64_t>(i), n_rot_, log_theta);
   }
   if (config.scaling == RopeScaling::kLinear) {
     for (double& f : frequencies_) f /= config.factor;

@@ -21,6 +21,14 @@ struct RopeConfig {
   std::vector<float> divisors;  // Llama 3: divides pair i's frequency; empty: none
 };
 
+// RopeConfig::divisors as Llama 3.1 and 3.2 have them: frequencies that turn at least
+// `high_frequency_factor` times in the original context stay (1), those that turn at most
+// `low_frequency_factor` times are divided by `factor`, between them a linear ramp of 1/divisor
+// (source: the `llama3` rope type of transformers).
+std::vector<float> llama3_divisors(int64_t n_rot, double theta, double factor,
+                                   double low_frequency_factor, double high_frequency_factor,
+                                   double original_context);
+
 // The frequency of each pair and the magnitude of cos and sin, computed once per model.
 class Rope {
  public:

@@ -124,6 +124,18 @@ class Attach {
   Context saved_;
 };
 
+// Goes on, on another thread, with what one thread traces to: the work of a span that threads share.
+class Inherit {
+ public:
+  explicit Inherit(const Context& context) : saved_(t_context) { t_context = context; }
+  ~Inherit() { t_context = saved_; }
+  Inherit(const Inherit&) = delete;
+  Inherit& operator=(const Inherit&) = delete;
+
+ private:
+  Context saved_;
+};
+
 // Sets coordinates for the spans inside it, and puts the old ones back.
 class At {
  public:
