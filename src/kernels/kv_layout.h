@@ -18,8 +18,9 @@
 //   kQ8   x ≈ d · q        d = f16(amax / 127), q = round(x / d) in −127 … 127, ties to even
 //   kQ4   x ≈ d · q + m    m = f16(min), d = f16((max − m) / 15), q = round((x − m) / d) in 0 … 15
 //
-// A scale that rounds to 0 gives q = 0; a block that holds an infinity or a NaN gets d = NaN, so
-// that it shows.
+// A scale that rounds to 0 gives q = 0, a min of −0 is stored as 0. A block that holds an infinity
+// or a NaN gets d = NaN (and m = 0), so that it shows; one whose scale is beyond f16 gets d = inf
+// and q = 0, and reads as NaN too.
 #pragma once
 
 #include <cstddef>

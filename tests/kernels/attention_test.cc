@@ -3,12 +3,16 @@
 // Bound. With u = 2^−24 and γ_n as in kernels_testing.h, over the keys that a row sees:
 // a score is d_k products added in order, then scaled (and capped: tanh is 1-Lipschitz, and is
 // within 2 ulp, its division and product within another): its error is at most
-//   ε = γ_{d_k+2} · |scale| · max_p Σ_i |q_i·k_pi| (+ cap · 8u).
+//   ε = γ_{d_k+2} · |scale| · max_p Σ_i |q_i|·|k_pi| (+ cap · 8u).
 // The weight exp(s − max) then has a relative error of at most η = e^{2ε + u·D} − 1 + 4u, D the
 // largest |s − max| (2ε: score and max; u·D: the subtraction; 4u: 2 ulp of exp). The weighted sum
 // adds at most 64 rounded products, the sum 64 terms, so with κ = η + γ_66:
 //   |out/sum − exact| ≤ 2·κ / (1 − κ) · Σ_p w_p·|v_p| / Σ_p w_p,
 //   |max + ln sum − exact| ≤ ε + κ / (1 − κ) + u·|max|.
+// The quantised types are held against what is stored. A product passes two more roundings for each
+// block of 32 (its scale, its min) and one for the element itself where that is made first:
+// γ_{d_k + 2·blocks + 3}; a weighted value at most 24 more (weight · scale, the sum of the mins by
+// lanes). kQ4's d·q + m is added up as two terms, so that there |k| and |v| stand for |d·q| + |m|.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,11 +20,15 @@
 #include <limits>
 
 #include "tests/kernels/kernels_testing.h"
+#include "tests/kernels/kv_testing.h"
 
 namespace cutaway::kernels {
 namespace {
 
 using testing::Guarded;
+using testing::Side;
+using testing::stored_element;
+using testing::StoredElement;
 
 struct Setup {
   KvType type;
@@ -34,13 +42,13 @@ struct Setup {
 };
 
 // One tile written through the kernels, n queries and their masks. Positions that no row sees hold
-// NaN, which must not be looked at.
+// NaN, or more than f16 scales reach, and must not be looked at.
 class Tile {
  public:
   Tile(const Setup& setup, bool causal, std::mt19937& random)
       : setup_(setup),
-        k_(setup.d_k * kTilePositions * element_bytes(), 4),
-        v_(setup.d_v * kTilePositions * element_bytes(), 4),
+        k_(kv_tile_bytes(setup.type, setup.d_k), 4),
+        v_(kv_tile_bytes(setup.type, setup.d_v), 4),
         q_(setup.d_k * setup.n, 4) {
     std::uniform_int_distribution<int32_t> edge(0, kTilePositions);
     for (int64_t r = 0; r < setup.n; ++r) {
@@ -60,27 +68,24 @@ class Tile {
     for (int64_t p = 0; p < kTilePositions; ++p) {
       bool seen = false;
       for (size_t r = 0; r < begin_.size(); ++r) seen |= begin_[r] <= p && p < end_[r];
-      const float nan = std::numeric_limits<float>::quiet_NaN();
+      const float unseen = p % 2 == 0 ? std::numeric_limits<float>::quiet_NaN() : 1e30f;
       float* key = keys_.data() + p * setup.d_k;
       float* value = values_.data() + p * setup.d_v;
-      for (int64_t i = 0; i < setup.d_k; ++i) key[i] = seen ? normal(random) : nan;
-      for (int64_t i = 0; i < setup.d_v; ++i) value[i] = seen ? normal(random) : nan;
+      for (int64_t i = 0; i < setup.d_k; ++i) key[i] = seen ? normal(random) : unseen;
+      for (int64_t i = 0; i < setup.d_v; ++i) value[i] = seen ? normal(random) : unseen;
     }
   }
 
-  // Fills the tile's memory by the table's own store kernels, and rounds keys_ and values_
-  // likewise.
+  // Fills the tile's memory by the table's own store kernels.
   void store(const KernelTable& table) {
     for (int64_t p = 0; p < kTilePositions; ++p) {
       table.store_key(setup_.type, keys_.data() + p * setup_.d_k, setup_.d_k, p, k_.data());
       table.store_value(setup_.type, values_.data() + p * setup_.d_v, setup_.d_v, p, v_.data());
     }
-    if (setup_.type == KvType::kF16) {
-      for (float& x : keys_) x = f16_to_f32(f32_to_f16(x));
-      for (float& x : values_) x = f16_to_f32(f32_to_f16(x));
-    }
     ASSERT_TRUE(k_.intact());
     ASSERT_TRUE(v_.intact());
+    stored_keys_ = stored(Side::kKey, k_.data(), setup_.d_k);
+    stored_values_ = stored(Side::kValue, v_.data(), setup_.d_v);
   }
 
   AttentionTileArgs args(int64_t first, int64_t n, float* max, float* sum, float* out) {
@@ -101,13 +106,19 @@ class Tile {
   }
 
   void check_row(const KernelTable& table, int64_t r, float max, float sum, const float* out);
-  const std::vector<float>& keys() const { return keys_; }
-  const std::vector<float>& values() const { return values_; }
   uint8_t* k() { return k_.data(); }
   uint8_t* v() { return v_.data(); }
 
  private:
-  int64_t element_bytes() const { return setup_.type == KvType::kF16 ? 2 : 4; }
+  std::vector<StoredElement> stored(Side side, const uint8_t* tile, int64_t d) const {
+    std::vector<StoredElement> out;
+    for (int64_t p = 0; p < kTilePositions; ++p) {
+      for (int64_t i = 0; i < d; ++i) {
+        out.push_back(stored_element(setup_.type, side, tile, d, p, i));
+      }
+    }
+    return out;
+  }
 
   Setup setup_;
   Guarded<uint8_t> k_, v_;
@@ -115,6 +126,7 @@ class Tile {
   std::vector<const float*> queries_;
   std::vector<int32_t> begin_, end_;
   std::vector<float> keys_, values_;  // [64][d]
+  std::vector<StoredElement> stored_keys_, stored_values_;
 };
 
 void Tile::check_row(const KernelTable& table, int64_t r, float max, float sum, const float* out) {
@@ -133,10 +145,10 @@ void Tile::check_row(const KernelTable& table, int64_t r, float max, float sum, 
   for (int64_t p = begin; p < end; ++p) {
     double dot = 0, absolute = 0;
     for (int64_t i = 0; i < setup_.d_k; ++i) {
-      const double product = static_cast<double>(queries_[row][i]) *
-                             static_cast<double>(keys_[static_cast<size_t>(p * setup_.d_k + i)]);
-      dot += product;
-      absolute += std::fabs(product);
+      const auto q = static_cast<double>(queries_[row][i]);
+      const StoredElement& key = stored_keys_[static_cast<size_t>(p * setup_.d_k + i)];
+      dot += q * key.value;
+      absolute += std::fabs(q) * key.magnitude;
     }
     const auto scale = static_cast<double>(0.37f);
     const auto cap = static_cast<double>(setup_.soft_cap);
@@ -148,10 +160,13 @@ void Tile::check_row(const KernelTable& table, int64_t r, float max, float sum, 
     smallest = std::min(smallest, dot);
   }
   const double u = 0x1p-24;
-  const double epsilon = testing::gamma_f32(static_cast<double>(setup_.d_k) + 2) * magnitude +
-                         static_cast<double>(setup_.soft_cap) * 8 * u;
+  const bool quantised = setup_.type == KvType::kQ8 || setup_.type == KvType::kQ4;
+  const auto roundings =
+      static_cast<double>(setup_.d_k + 2 + (quantised ? 2 * kv_blocks(setup_.d_k) + 1 : 0));
+  const double epsilon =
+      testing::gamma_f32(roundings) * magnitude + static_cast<double>(setup_.soft_cap) * 8 * u;
   const double eta = std::expm1(2 * epsilon + u * (largest - smallest)) + 4 * u;
-  const double kappa = eta + testing::gamma_f32(66);
+  const double kappa = eta + testing::gamma_f32(quantised ? 66 + 24 : 66);
   double exact_sum = 0;
   for (const double s : score) exact_sum += std::exp(s - largest);
   ASSERT_NEAR(static_cast<double>(max), largest, epsilon) << text;
@@ -162,9 +177,9 @@ void Tile::check_row(const KernelTable& table, int64_t r, float max, float sum, 
     double exact = 0, absolute = 0;
     for (int64_t p = begin; p < end; ++p) {
       const double weight = std::exp(score[static_cast<size_t>(p - begin)] - largest);
-      const auto value = static_cast<double>(values_[static_cast<size_t>(p * setup_.d_v + i)]);
-      exact += weight * value;
-      absolute += weight * std::fabs(value);
+      const StoredElement& value = stored_values_[static_cast<size_t>(p * setup_.d_v + i)];
+      exact += weight * value.value;
+      absolute += weight * value.magnitude;
     }
     ASSERT_NEAR(static_cast<double>(out[i]) / static_cast<double>(sum), exact / exact_sum,
                 2 * kappa / (1 - kappa) * absolute / exact_sum)
@@ -204,7 +219,7 @@ TEST(Attention, WithinBoundAndRowsIndependent) {
   constexpr int64_t kHeadSizes[][2] = {{1, 1},   {3, 5},   {7, 8},   {8, 7},   {12, 12},  {16, 16},
                                        {24, 40}, {40, 24}, {64, 64}, {80, 33}, {129, 128}};
   for (const KernelTable* table : testing::runnable_tables()) {
-    for (const KvType type : {KvType::kF32, KvType::kF16}) {
+    for (const KvType type : testing::kKvTypes) {
       for (const auto& [d_k, d_v] : kHeadSizes) {
         for (const int64_t n : {1, 2, 3, 4, 5, 6, 7, 9, 16}) {
           for (const float cap : {0.0f, 5.0f}) {
@@ -218,60 +233,40 @@ TEST(Attention, WithinBoundAndRowsIndependent) {
   }
 }
 
-// Where the header says that elements lie, and nowhere else.
-TEST(Attention, StoresWriteOnlyTheirOwnElements) {
-  std::mt19937 random(8);
-  std::normal_distribution<float> normal(0, 100);
+// What is not a number shows: a query or a key in the sum, so that no row passes for one that sees
+// nothing; a value in its elements of the output.
+TEST(Attention, NanIsNeverHidden) {
+  std::mt19937 random(9);
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr int64_t kD = 40;
   for (const KernelTable* table : testing::runnable_tables()) {
-    for (const int64_t d : {1, 5, 8, 13, 64}) {
-      for (const int64_t p : {0, 1, 15, 16, 37, 63}) {
-        std::vector<float> x(static_cast<size_t>(d));
-        for (float& value : x) value = normal(random);
-        Guarded<uint16_t> k16(d * kTilePositions, 2), v16(d * kTilePositions, 2);
-        Guarded<float> k32(d * kTilePositions, 4), v32(d * kTilePositions, 4);
-        table->store_key(KvType::kF16, x.data(), d, p, k16.data());
-        table->store_value(KvType::kF16, x.data(), d, p, v16.data());
-        table->store_key(KvType::kF32, x.data(), d, p, k32.data());
-        table->store_value(KvType::kF32, x.data(), d, p, v32.data());
-        ASSERT_TRUE(k16.intact() && v16.intact() && k32.intact() && v32.intact());
-        for (int64_t other = 0; other < kTilePositions; ++other) {
-          for (int64_t i = 0; i < d; ++i) {
-            const int64_t at_k = other / 16 * d * 16 + i * 16 + other % 16;
-            const int64_t at_v = other * d + i;
-            if (other == p) {
-              const float value = x[static_cast<size_t>(i)];
-              ASSERT_EQ(k16[at_k], f32_to_f16(value)) << table->name;
-              ASSERT_EQ(v16[at_v], f32_to_f16(value)) << table->name;
-              ASSERT_TRUE(testing::same_bits(k32[at_k], value)) << table->name;
-              ASSERT_TRUE(testing::same_bits(v32[at_v], value)) << table->name;
-            } else {
-              ASSERT_TRUE(k16.untouched(at_k) && v16.untouched(at_v)) << table->name;
-              ASSERT_TRUE(k32.untouched(at_k) && v32.untouched(at_v)) << table->name;
-            }
-          }
+    for (const KvType type : testing::kKvTypes) {
+      for (const char* where : {"query", "key", "value"}) {
+        Tile tile({type, kD, kD, 3, 0}, true, random);
+        ASSERT_NO_FATAL_FAILURE(tile.store(*table));
+        std::vector<float> bad(kD, 0.5f);
+        bad[35] = kNan;
+        float max = 0, sum = 0, out[kD];
+        AttentionTileArgs args = tile.args(0, 1, &max, &sum, out);
+        const float* q = bad.data();
+        if (where == std::string("query")) args.q = &q;
+        if (where == std::string("key")) table->store_key(type, q, kD, 5, tile.k());
+        if (where == std::string("value")) table->store_value(type, q, kD, 5, tile.v());
+        table->attention_tile(args);
+        float merged_max = -std::numeric_limits<float>::infinity(), merged_sum = 0;
+        float merged[kD] = {};
+        table->attention_merge(max, sum, out, kD, &merged_max, &merged_sum, merged);
+        table->attention_finish(merged_sum, kD, merged);
+        const std::string text = std::string(table->name) + ' ' + kv_type_name(type) + ' ' + where;
+        const bool in_value = where == std::string("value");
+        EXPECT_EQ(std::isnan(sum), !in_value) << text;
+        for (int64_t i = 0; i < kD; ++i) {
+          const bool of_the_block =
+              type == KvType::kQ8 || type == KvType::kQ4 ? i / 32 == 35 / 32 : i == 35;
+          EXPECT_EQ(std::isnan(merged[i]), !in_value || of_the_block) << text << ' ' << i;
         }
       }
     }
-  }
-}
-
-// A query that is not a number shows in the sum, so that no row passes for one that sees nothing.
-TEST(Attention, NanIsNeverHidden) {
-  std::mt19937 random(9);
-  for (const KernelTable* table : testing::runnable_tables()) {
-    Tile tile({KvType::kF16, 8, 8, 3, 0}, true, random);
-    ASSERT_NO_FATAL_FAILURE(tile.store(*table));
-    const std::vector<float> bad(8, std::numeric_limits<float>::quiet_NaN());
-    const float* q = bad.data();
-    float max = 0, sum = 0, out[8];
-    AttentionTileArgs args = tile.args(0, 1, &max, &sum, out);
-    args.q = &q;
-    table->attention_tile(args);
-    EXPECT_TRUE(std::isnan(sum)) << table->name;
-    float merged_max = -std::numeric_limits<float>::infinity(), merged_sum = 0, merged[8] = {};
-    table->attention_merge(max, sum, out, 8, &merged_max, &merged_sum, merged);
-    table->attention_finish(merged_sum, 8, merged);
-    for (const float value : merged) EXPECT_TRUE(std::isnan(value)) << table->name;
   }
 }
 

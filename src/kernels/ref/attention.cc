@@ -19,8 +19,13 @@ Place key_place(int64_t p, int64_t per_position) noexcept {
 }
 Place value_place(int64_t p, int64_t per_position) noexcept { return {p * per_position, 1}; }
 
-int64_t round_to(float x, int64_t low, int64_t high) noexcept {
-  return std::clamp(static_cast<int64_t>(std::nearbyint(x)), low, high);
+// Nearest integer of [low, high], ties to even whatever rounding mode the caller runs in.
+int32_t round_to(float x, float low, float high) noexcept {
+  const float inside = std::clamp(x, low, high);
+  const float below = std::floor(inside);
+  const float rest = inside - below;
+  const auto n = static_cast<int32_t>(below);
+  return rest > 0.5f || (rest == 0.5f && n % 2 != 0) ? n + 1 : n;
 }
 
 // Stores one block of `n` ≤ 32 elements and its scales: elements at q[place], scales at d[0], m[0].
@@ -34,8 +39,8 @@ void store_block_q8(const float* x, int64_t n, const Place& place, int8_t* q,
   }
   *d = f32_to_f16(finite ? most / 127.0f : std::numeric_limits<float>::quiet_NaN());
   const float scale = f16_to_f32(*d);
+  const bool usable = scale > 0 && std::isfinite(scale);
   for (int64_t i = 0; i < n; ++i) {
-    const bool usable = scale > 0 && std::isfinite(scale);
     q[place.first + i * place.step] =
         static_cast<int8_t>(usable ? round_to(x[i] / scale, -127, 127) : 0);
   }
@@ -50,6 +55,9 @@ void store_block_q4(const float* x, int64_t n, const Place& place, uint8_t* q, u
     high = std::max(high, x[i]);
     finite &= std::isfinite(x[i]);
   }
+  // −0 + 0 is 0: which zero came first must not show in the stored bits.
+  low += 0.0f;
+  high += 0.0f;
   *m = f32_to_f16(finite ? low : 0.0f);
   const float min = f16_to_f32(*m);
   *d = f32_to_f16(finite ? std::max(high - min, 0.0f) / 15.0f

@@ -3,7 +3,7 @@
 // order, one lane per key and per element of the output.
 #include <limits>
 
-#include "kernels/x86/avx2.h"
+#include "kernels/x86/avx2_kv.h"
 
 namespace cutaway::kernels::avx2 {
 namespace {
@@ -11,56 +11,17 @@ namespace {
 constexpr int kMaxRows = 6;  // × 2 vectors = 12 sums
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// Eight consecutive elements of a page; `Element` is uint16_t (f16) or float.
-CUTAWAY_INLINE __m256 load8(const uint16_t* p) noexcept { return load_halves(p); }
-CUTAWAY_INLINE __m256 load8(const float* p) noexcept { return _mm256_loadu_ps(p); }
-
-// The first `count` < 8 of them; nothing beyond is read.
-template <typename Element>
-CUTAWAY_INLINE __m256 load_part(const Element* p, int64_t count) noexcept {
-  alignas(32) Element part[8] = {};
-  std::memcpy(part, p, static_cast<size_t>(count) * sizeof(Element));
-  return load8(part);
-}
-
-// With few rows a tile is used once and comes from memory: the line at the same place of the next
-// tile is fetched while this one is worked on (tiles of one head are a page apart, where no
-// hardware prefetcher follows). Bytes from a tile to the next; 0 asks for the line at hand, which
-// costs nothing.
-constexpr int kFewRows = 3;
-CUTAWAY_INLINE int64_t bytes_ahead(const void* now, const void* next) noexcept {
-  return next == nullptr ? 0 : reinterpret_cast<intptr_t>(next) - reinterpret_cast<intptr_t>(now);
-}
-CUTAWAY_INLINE void fetch(const void* now, int64_t ahead) noexcept {
-  _mm_prefetch(reinterpret_cast<const char*>(reinterpret_cast<intptr_t>(now) + ahead), _MM_HINT_T0);
-}
-
 // Scores of R rows and the B key blocks from `block` on, −inf where a row does not see.
-template <typename Element, int R, int B>
-CUTAWAY_INLINE void score_blocks(const AttentionTileArgs& args, int64_t r0, int64_t block,
+template <KvType T, int R, int B>
+CUTAWAY_INLINE void score_blocks(const AttentionTileArgs& args, const float* const (&q)[R],
+                                 const float* const (&sums)[R], int64_t r0, int64_t block,
                                  float (&scores)[R][kTilePositions]) noexcept {
-  const Element* keys[B];
-  for (int b = 0; b < B; ++b) {
-    keys[b] = static_cast<const Element*>(args.tile.k) + (block + b) * args.d_k * kKeyLanes;
-  }
-  const float* q[R];
-  for (int r = 0; r < R; ++r) q[r] = args.q[r0 + r];
-  __m256 acc[R][B][2];
-  for (int r = 0; r < R; ++r) {
-    for (int b = 0; b < B; ++b) acc[r][b][0] = acc[r][b][1] = _mm256_setzero_ps();
-  }
   const int64_t ahead = bytes_ahead(args.tile.k, args.next.k);
-  for (int64_t i = 0; i < args.d_k; ++i) {
-    for (int b = 0; b < B; ++b) {
-      if constexpr (R <= kFewRows) fetch(keys[b] + i * kKeyLanes, ahead);
-      const __m256 k0 = load8(keys[b] + i * kKeyLanes);
-      const __m256 k1 = load8(keys[b] + i * kKeyLanes + 8);
-      for (int r = 0; r < R; ++r) {
-        const __m256 value = _mm256_broadcast_ss(q[r] + i);
-        acc[r][b][0] = _mm256_fmadd_ps(value, k0, acc[r][b][0]);
-        acc[r][b][1] = _mm256_fmadd_ps(value, k1, acc[r][b][1]);
-      }
-    }
+  __m256 acc[R][B][2];
+  if constexpr (is_quantised(T)) {
+    scaled_products<T, R, B>(args.tile.k, args.d_k, block, ahead, q, sums, acc);
+  } else {
+    plain_products<T, R, B>(args.tile.k, args.d_k, block, ahead, q, acc);
   }
   const __m256 scale = _mm256_set1_ps(args.scale);
   const __m256 cap = _mm256_set1_ps(args.soft_cap);
@@ -102,113 +63,271 @@ CUTAWAY_INLINE void soften(float* scores, int64_t begin, int64_t end, float* max
   *sum = sum_lanes(total);
 }
 
-// out[r][i … i + 8·V) += Σ_p weight[r][p] · v[p][…] for p in [begin, end), in order.
-template <typename Element, int R, int V>
-CUTAWAY_INLINE void add_vectors(const Element* v, int64_t d_v, const float* const* weights,
-                                int64_t begin, int64_t end, float* const* out, int64_t i,
-                                int64_t ahead) noexcept {
-  __m256 acc[R][V];
-  for (int r = 0; r < R; ++r) {
-    for (int u = 0; u < V; ++u) acc[r][u] = _mm256_loadu_ps(out[r] + i + 8 * u);
-  }
-  for (int64_t p = begin; p < end; ++p) {
-    __m256 value[V];
-    if constexpr (R <= kFewRows) fetch(v + p * d_v + i, ahead);
-    for (int u = 0; u < V; ++u) value[u] = load8(v + p * d_v + i + 8 * u);
+// The keys that some row of a call sees, and those that every row sees.
+template <int R>
+struct Seen {
+  explicit Seen(const AttentionTileArgs& args, int64_t r0) noexcept {
     for (int r = 0; r < R; ++r) {
-      const __m256 weight = _mm256_broadcast_ss(weights[r] + p);
-      for (int u = 0; u < V; ++u) acc[r][u] = _mm256_fmadd_ps(weight, value[u], acc[r][u]);
+      begin[r] = args.begin[r0 + r];
+      end[r] = args.end[r0 + r];
+      if (begin[r] < end[r] && begin[r] < some_begin) some_begin = begin[r];
+      if (begin[r] < end[r] && end[r] > some_end) some_end = end[r];
+      if (begin[r] > all_begin) all_begin = begin[r];
+      if (end[r] < all_end) all_end = end[r];
     }
   }
-  for (int r = 0; r < R; ++r) {
-    for (int u = 0; u < V; ++u) _mm256_storeu_ps(out[r] + i + 8 * u, acc[r][u]);
+  // Calls one(r, begin, end) for what row r sees before what all see, all(begin, end), and one()
+  // again for what it sees after: every row's keys in order.
+  template <typename One, typename All>
+  void in_order(const One& one, const All& all) const noexcept {
+    const bool together = all_begin < all_end;
+    for (int r = 0; r < R; ++r) one(r, begin[r], together ? all_begin : end[r]);
+    if (!together) return;
+    all(all_begin, all_end);
+    for (int r = 0; r < R; ++r) one(r, all_end, end[r]);
   }
-}
 
-template <typename Element, int R>
-void add_values(const Element* v, int64_t d_v, const float* const* weights, int64_t begin,
-                int64_t end, float* const* out, int64_t ahead) noexcept {
-  if (begin >= end) return;
-  constexpr int kVectors = R == 1 ? 8 : R <= 3 ? 4 : 2;
-  int64_t i = 0;
-  for (; i + 8 * kVectors <= d_v; i += 8 * kVectors) {
-    add_vectors<Element, R, kVectors>(v, d_v, weights, begin, end, out, i, ahead);
-  }
-  for (; i + 8 <= d_v; i += 8)
-    add_vectors<Element, R, 1>(v, d_v, weights, begin, end, out, i, ahead);
-  if (i == d_v) return;
-  for (int r = 0; r < R; ++r) {
-    __m256 acc = load_first(out[r] + i, d_v - i);
-    for (int64_t p = begin; p < end; ++p) {
-      acc = _mm256_fmadd_ps(_mm256_broadcast_ss(weights[r] + p),
-                            load_part(v + p * d_v + i, d_v - i), acc);
-    }
-    store_first(out[r] + i, d_v - i, acc);
-  }
-}
-
-template <typename Element, int R>
-void attend(const AttentionTileArgs& args, int64_t r0) noexcept {
-  // The keys that some row sees, and those that every row sees.
+  int64_t begin[R], end[R];
   int64_t some_begin = kTilePositions, some_end = 0, all_begin = 0, all_end = kTilePositions;
+};
+
+template <KvType T, int R>
+void plain_values(const AttentionTileArgs& args, const Seen<R>& seen, const float* const* weights,
+                  float* const* out) noexcept {
+  const auto* v = static_cast<const Element<T>*>(args.tile.v);
+  const int64_t ahead = bytes_ahead(args.tile.v, args.next.v);
   for (int r = 0; r < R; ++r) {
-    const int64_t begin = args.begin[r0 + r];
-    const int64_t end = args.end[r0 + r];
-    if (begin < end && begin < some_begin) some_begin = begin;
-    if (begin < end && end > some_end) some_end = end;
-    if (begin > all_begin) all_begin = begin;
-    if (end < all_end) all_end = end;
+    std::memset(out[r], 0, static_cast<size_t>(args.d_v) * sizeof(float));
+  }
+  seen.in_order(
+      [&](int r, int64_t begin, int64_t end) noexcept {
+        add_plain_values<T, 1>(v, args.d_v, weights + r, begin, end, out + r, ahead);
+      },
+      [&](int64_t begin, int64_t end) noexcept {
+        add_plain_values<T, R>(v, args.d_v, weights, begin, end, out, ahead);
+      });
+}
+
+template <KvType T, int R>
+void quantised_values(const AttentionTileArgs& args, const Seen<R>& seen,
+                      const float* const* weights, float* const* out) noexcept {
+  const int64_t blocks = kv_blocks(args.d_v);
+  const int64_t stride = T == KvType::kQ8 ? args.d_v : blocks * kHalfBlock;
+  constexpr int64_t kPerBlock = T == KvType::kQ8 ? kKvBlock : kHalfBlock;
+  const auto* v = static_cast<const Element<T>*>(args.tile.v);
+  const auto* next = static_cast<const char*>(args.next.v == nullptr ? args.tile.v : args.next.v);
+  const int64_t ahead = bytes_ahead(args.tile.v, args.next.v);
+  const uint16_t* scales = tile_scales(T, args.tile.v, args.d_v);
+  float scale[kMaxKvBlocks * kTilePositions], min[kMaxKvBlocks * kTilePositions];
+  transpose_scales(scales, blocks, ahead, scale);
+  if constexpr (T == KvType::kQ4) {
+    transpose_scales(scales + kTilePositions * blocks, blocks, ahead, min);
+  }
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t n = args.d_v - b * kKvBlock < kKvBlock ? args.d_v - b * kKvBlock : kKvBlock;
+    float scaled[R][kTilePositions];
+    const float* block_weights[R];
+    float* block_out[R];
+    for (int r = 0; r < R; ++r) {
+      block_weights[r] = scaled[r];
+      block_out[r] = out[r] + b * kKvBlock;
+      scale_weights(weights[r], scale + b * kTilePositions, seen.begin[r], seen.end[r], scaled[r]);
+      __m256 start = _mm256_setzero_ps();
+      if constexpr (T == KvType::kQ4) {
+        start = _mm256_set1_ps(
+            weighted_min(weights[r], min + b * kTilePositions, seen.begin[r], seen.end[r]));
+      }
+      for (int64_t i = 0; i < n; i += 8) store_first(block_out[r] + i, n - i, start);
+    }
+    const Element<T>* block = v + b * kPerBlock;
+    const char* fetched = next + b * kPerBlock * kTilePositions;
+    seen.in_order(
+        [&](int r, int64_t begin, int64_t end) noexcept {
+          add_block<T, 1>(block, stride, block_weights + r, begin, end, block_out + r, n, fetched);
+        },
+        [&](int64_t begin, int64_t end) noexcept {
+          add_block<T, R>(block, stride, block_weights, begin, end, block_out, n, fetched);
+        });
+  }
+}
+
+template <KvType T, int R>
+void attend(const AttentionTileArgs& args, int64_t r0) noexcept {
+  const Seen<R> seen(args, r0);
+  const float* q[R];
+  const float* sums[R] = {};
+  float query_sums[R][kMaxKvBlocks];
+  for (int r = 0; r < R; ++r) {
+    q[r] = args.q[r0 + r];
+    if constexpr (T == KvType::kQ4) {
+      block_sums(q[r], args.d_k, query_sums[r]);
+      sums[r] = query_sums[r];
+    }
   }
   float scores[R][kTilePositions];
   constexpr int kBlocks = R == 1 ? 4 : R <= 3 ? 2 : 1;
-  const int64_t block_end = (some_end + kKeyLanes - 1) / kKeyLanes;
-  int64_t block = some_begin / kKeyLanes;
+  const int64_t block_end = (seen.some_end + kKeyLanes - 1) / kKeyLanes;
+  int64_t block = seen.some_begin / kKeyLanes;
   for (; block + kBlocks <= block_end; block += kBlocks) {
-    score_blocks<Element, R, kBlocks>(args, r0, block, scores);
+    score_blocks<T, R, kBlocks>(args, q, sums, r0, block, scores);
   }
-  for (; block < block_end; ++block) score_blocks<Element, R, 1>(args, r0, block, scores);
+  for (; block < block_end; ++block) score_blocks<T, R, 1>(args, q, sums, r0, block, scores);
 
   const float* weights[R];
   float* out[R];
   for (int r = 0; r < R; ++r) {
     weights[r] = scores[r];
     out[r] = args.out + (r0 + r) * args.d_v;
-    std::memset(out[r], 0, static_cast<size_t>(args.d_v) * sizeof(float));
-    soften(scores[r], args.begin[r0 + r], args.end[r0 + r], args.max + r0 + r, args.sum + r0 + r);
+    soften(scores[r], seen.begin[r], seen.end[r], args.max + r0 + r, args.sum + r0 + r);
   }
-  const auto* v = static_cast<const Element*>(args.tile.v);
-  const int64_t ahead = bytes_ahead(args.tile.v, args.next.v);
-  const bool together = all_begin < all_end;
-  for (int r = 0; r < R; ++r) {
-    const int64_t end = together ? all_begin : args.end[r0 + r];
-    add_values<Element, 1>(v, args.d_v, weights + r, args.begin[r0 + r], end, out + r, ahead);
-  }
-  if (!together) return;
-  add_values<Element, R>(v, args.d_v, weights, all_begin, all_end, out, ahead);
-  for (int r = 0; r < R; ++r) {
-    add_values<Element, 1>(v, args.d_v, weights + r, all_end, args.end[r0 + r], out + r, ahead);
+  if constexpr (is_quantised(T)) {
+    quantised_values<T, R>(args, seen, weights, out);
+  } else {
+    plain_values<T, R>(args, seen, weights, out);
   }
 }
 
-template <typename Element, int R>
+template <KvType T, int R = kMaxRows>
 void attend_rows(const AttentionTileArgs& args, int64_t r0) noexcept {
-  for (; args.n - r0 >= R; r0 += R) attend<Element, R>(args, r0);
+  for (; args.n - r0 >= R; r0 += R) attend<T, R>(args, r0);
   if constexpr (R > 1) {
-    if (r0 < args.n) attend_rows<Element, R - 1>(args, r0);
+    if (r0 < args.n) attend_rows<T, R - 1>(args, r0);
+  }
+}
+
+// Integers nearest to (x − min) / scale, ties to even, held between low and high; 0 where no scale
+// can be divided by.
+CUTAWAY_INLINE __m256i quantise(__m256 x, float min, float scale, float low, float high) noexcept {
+  if (!(scale > 0 && scale <= std::numeric_limits<float>::max())) return _mm256_setzero_si256();
+  const __m256 steps = _mm256_div_ps(_mm256_sub_ps(x, _mm256_set1_ps(min)), _mm256_set1_ps(scale));
+  const __m256 inside =
+      _mm256_min_ps(_mm256_max_ps(steps, _mm256_set1_ps(low)), _mm256_set1_ps(high));
+  return _mm256_cvtps_epi32(_mm256_round_ps(inside, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+CUTAWAY_INLINE uint16_t to_half(float x) noexcept {
+  return static_cast<uint16_t>(_mm_cvtsi128_si32(
+      _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)));
+}
+CUTAWAY_INLINE float from_half(uint16_t x) noexcept {
+  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(x)));
+}
+
+// A block of n ≤ 32 elements as four vectors. Lanes past it repeat its first element, so that its
+// extremes are theirs too.
+struct Block {
+  Block(const float* from, int64_t n) noexcept {
+    const __m256 first = _mm256_broadcast_ss(from);
+    __m256 finite = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
+    for (int u = 0; u < 4; ++u) {
+      const __m256 lanes = _mm256_castsi256_ps(first_lanes(n - 8 * u));
+      x[u] =
+          n > 8 * u ? _mm256_blendv_ps(first, load_first(from + 8 * u, n - 8 * u), lanes) : first;
+      const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x[u]);
+      finite = _mm256_and_ps(
+          finite,
+          _mm256_cmp_ps(magnitude, _mm256_set1_ps(std::numeric_limits<float>::max()), _CMP_LE_OQ));
+    }
+    all_finite = _mm256_movemask_ps(finite) == 255;
+    high = max_lanes(_mm256_max_ps(_mm256_max_ps(x[0], x[1]), _mm256_max_ps(x[2], x[3])));
+    low =
+        -max_lanes(_mm256_xor_ps(_mm256_set1_ps(-0.0f), _mm256_min_ps(_mm256_min_ps(x[0], x[1]),
+                                                                      _mm256_min_ps(x[2], x[3]))));
+  }
+  __m256 x[4];
+  float low, high;
+  bool all_finite;
+};
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// A block's quantised elements as kv_layout.h has them: q[0 … 32), its scale and, of kQ4, its min;
+// elements past n are not meant to be stored.
+CUTAWAY_INLINE void quantise_q8(const float* x, int64_t n, int8_t* q, uint16_t* d) noexcept {
+  const Block block(x, n);
+  const float most = (block.high > -block.low ? block.high : -block.low) + 0.0f;  // no −0
+  *d = to_half(block.all_finite ? most / 127.0f : kNan);
+  const float scale = from_half(*d);
+  alignas(32) int32_t steps[8];
+  for (int u = 0; u < 4; ++u) {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(steps),
+                       quantise(block.x[u], 0, scale, -127, 127));
+    for (int i = 0; i < 8; ++i) q[8 * u + i] = static_cast<int8_t>(steps[i]);
+  }
+}
+
+CUTAWAY_INLINE void quantise_q4(const float* x, int64_t n, uint8_t* q, uint16_t* d,
+                                uint16_t* m) noexcept {
+  const Block block(x, n);
+  const float low = block.low + 0.0f, high = block.high + 0.0f;  // no −0, as in ref
+  *m = to_half(block.all_finite ? low : 0.0f);
+  const float min = from_half(*m);
+  const float range = high - min;
+  *d = to_half(block.all_finite ? (range > 0 ? range : 0.0f) / 15.0f : kNan);
+  const float scale = from_half(*d);
+  for (int u = 0; u < 2; ++u) {
+    alignas(32) int32_t lows[8], highs[8];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(lows), quantise(block.x[u], min, scale, 0, 15));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(highs),
+                       quantise(block.x[u + 2], min, scale, 0, 15));
+    for (int i = 0; i < 8; ++i) {
+      const int64_t j = 8 * u + i;
+      const int32_t low_half = j < n ? lows[i] : 0, high_half = j + kHalfBlock < n ? highs[i] : 0;
+      q[j] = static_cast<uint8_t>(low_half | high_half << 4);
+    }
+  }
+}
+
+// Stores one position's head into a tile: array index = place(per_position) + i · step for its
+// i-th byte or scale.
+struct Place {
+  int64_t p, step;
+  int64_t first(int64_t per_position) const noexcept {
+    return step == 1 ? p * per_position : p / kKeyLanes * per_position * kKeyLanes + p % kKeyLanes;
+  }
+};
+
+void store_quantised(KvType type, const float* x, int64_t d, const Place& place,
+                     void* tile) noexcept {
+  const int64_t blocks = kv_blocks(d);
+  const int64_t per_position = type == KvType::kQ8 ? d : blocks * kHalfBlock;
+  auto* bytes = static_cast<uint8_t*>(tile);
+  auto* scales = reinterpret_cast<uint16_t*>(bytes + kv_element_bytes(type, d));
+  bytes += place.first(per_position);
+  scales += place.first(blocks);
+  for (int64_t b = 0; b < blocks; ++b) {
+    const int64_t n = d - b * kKvBlock < kKvBlock ? d - b * kKvBlock : kKvBlock;
+    alignas(32) uint8_t q[kKvBlock];
+    uint16_t* scale = scales + b * place.step;
+    int64_t count = n;
+    if (type == KvType::kQ8) {
+      quantise_q8(x + b * kKvBlock, n, reinterpret_cast<int8_t*>(q), scale);
+    } else {
+      quantise_q4(x + b * kKvBlock, n, q, scale, scale + kTilePositions * blocks);
+      count = kHalfBlock;
+    }
+    for (int64_t i = 0; i < count; ++i) bytes[i * place.step] = q[i];
+    bytes += count * place.step;
   }
 }
 
 }  // namespace
 
 void attention_tile(const AttentionTileArgs& args) noexcept {
-  if (args.tile.type == KvType::kF16) {
-    attend_rows<uint16_t, kMaxRows>(args, 0);
-  } else {
-    attend_rows<float, kMaxRows>(args, 0);
+  switch (args.tile.type) {
+    case KvType::kF32:
+      return attend_rows<KvType::kF32>(args, 0);
+    case KvType::kF16:
+      return attend_rows<KvType::kF16>(args, 0);
+    case KvType::kQ8:
+      return attend_rows<KvType::kQ8>(args, 0);
+    case KvType::kQ4:
+      return attend_rows<KvType::kQ4>(args, 0);
   }
 }
 
 void store_key(KvType type, const float* key, int64_t d, int64_t p, void* k) noexcept {
+  if (is_quantised(type)) return store_quantised(type, key, d, {p, kKeyLanes}, k);
   const int64_t first = p / kKeyLanes * d * kKeyLanes + p % kKeyLanes;
   if (type == KvType::kF32) {
     float* to = static_cast<float*>(k) + first;
@@ -226,6 +345,7 @@ void store_key(KvType type, const float* key, int64_t d, int64_t p, void* k) noe
 }
 
 void store_value(KvType type, const float* value, int64_t d, int64_t p, void* v) noexcept {
+  if (is_quantised(type)) return store_quantised(type, value, d, {p, 1}, v);
   if (type == KvType::kF32) {
     std::memcpy(static_cast<float*>(v) + p * d, value, static_cast<size_t>(d) * sizeof(float));
     return;
