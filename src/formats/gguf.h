@@ -2,6 +2,7 @@
 // The byte format is described in docs/formats/gguf.md.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -33,13 +34,21 @@ class GgufWriter {
   void add_f32(std::string key, float value);
   // `bytes` must stay valid until write().
   void add_tensor(std::string name, DType dtype, Shape shape, std::span<const uint8_t> bytes);
+  // Bytes that are made while the file is written, so that a tensor is never in memory as a whole:
+  // write() calls `produce`, in the order of the tensors, which hands the bytes to `append` part by
+  // part. An error of either ends write(), which returns it.
+  using Append = std::function<Status(std::span<const uint8_t>)>;
+  using Produce = std::function<Status(const Append& append)>;
+  void add_tensor(std::string name, DType dtype, Shape shape, Produce produce);
   // kInvalidArgument names what could not be read back: a key or tensor added twice, an empty or
   // over-long name, bytes that do not fit type and shape, a wrong general.alignment.
   Status check() const;
+  // Size of the file that write() makes. Precondition: check().ok().
+  uint64_t file_bytes() const;
   // To a temporary file beside `path`, synced, then renamed: never half a file. Errors: check()'s,
-  // kIo.
+  // kIo, a producer's (too few or too many bytes are kInvalidArgument).
   Status write(const std::string& path) const;
-  // The same bytes. Precondition: check().ok().
+  // The same bytes. Preconditions: check().ok(), no tensor that is produced.
   std::vector<uint8_t> to_bytes() const;
 
  private:
@@ -48,11 +57,17 @@ class GgufWriter {
     uint32_t gguf_type;  // of the value; of its elements, for an array
     MetaValue value;
   };
+  struct Tensor {
+    StoredTensor stored;
+    Produce produce;        // or null: stored.bytes
+    uint64_t size() const;  // bytes
+  };
+  static Status check_tensor(const Tensor& tensor);
   Result<uint64_t> alignment() const;
   std::vector<uint8_t> head(uint64_t alignment) const;
 
   std::vector<Entry> entries_;
-  std::vector<StoredTensor> tensors_;
+  std::vector<Tensor> tensors_;
 };
 
 }  // namespace cutaway::formats

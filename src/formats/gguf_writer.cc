@@ -159,7 +159,9 @@ class TemporaryFile {
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) return false;
       bytes = bytes.subspan(static_cast<size_t>(n));
+      written_ += n;
     }
+    send_to_disk();
     return true;
   }
 
@@ -170,8 +172,18 @@ class TemporaryFile {
   }
 
  private:
+  // The disk works while the next bytes are made: the sync at the end is short, and a large file
+  // does not fill the memory with pages that wait. A hint: where it fails, nothing is lost.
+  void send_to_disk() {
+    constexpr off_t kStep = off_t{64} << 20;
+    if (written_ - sent_ < kStep) return;
+    ::sync_file_range(fd_, sent_, written_ - sent_, SYNC_FILE_RANGE_WRITE);
+    sent_ = written_;
+  }
+
   std::string path_;
   int fd_ = -1;
+  off_t written_ = 0, sent_ = 0;
   bool kept_ = false;
 };
 
@@ -188,37 +200,6 @@ void sync_folder_of(const std::string& path) {
 Error bad_tensor(const StoredTensor& tensor, const std::string& what) {
   return {ErrorCode::kInvalidArgument, fmt::format("tensor {} {}", in_quotes(tensor.name), what),
           tensor.name};
-}
-
-Status check_tensor(const StoredTensor& tensor) {
-  if (tensor.name.empty() || tensor.name.size() > kGgufMaxTensorNameBytes) {
-    return bad_tensor(tensor, fmt::format("has a name of {} bytes, expected 1 to {}",
-                                          tensor.name.size(), kGgufMaxTensorNameBytes));
-  }
-  if (tensor.shape.rank() < 1) return bad_tensor(tensor, "has no dimensions, expected 1 to 4");
-  uint64_t elements = 1;
-  for (int i = 0; i < tensor.shape.rank(); ++i) {
-    const int64_t dim = tensor.shape[i];
-    if (dim < 1 || __builtin_mul_overflow(elements, static_cast<uint64_t>(dim), &elements) ||
-        elements > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return bad_tensor(tensor, "has the shape " + tensor.shape.text() + ", which is not possible");
-    }
-  }
-  const DTypeTraits& traits = dtype_traits(tensor.dtype);
-  const int64_t row = tensor.shape[tensor.shape.rank() - 1];
-  if (row % traits.block_elements != 0) {
-    return bad_tensor(tensor, fmt::format("has rows of {} elements, {} needs a multiple of {}", row,
-                                          traits.name, traits.block_elements));
-  }
-  uint64_t bytes = 0;
-  if (__builtin_mul_overflow(elements / static_cast<uint64_t>(traits.block_elements),
-                             static_cast<uint64_t>(traits.block_bytes), &bytes) ||
-      bytes != tensor.bytes.size()) {
-    return bad_tensor(
-        tensor, fmt::format("of shape {} {} was given {} bytes, expected {}", tensor.shape.text(),
-                            traits.name, tensor.bytes.size(), bytes));
-  }
-  return {};
 }
 
 }  // namespace
@@ -243,7 +224,52 @@ void GgufWriter::add_tensor(std::string name, DType dtype, Shape shape,
                             std::span<const uint8_t> bytes) {
   CUTAWAY_SPAN(span, "formats::GgufWriter::add_tensor", "name", name, "type", dtype_name(dtype),
                "bytes", bytes.size());
-  tensors_.push_back({std::move(name), dtype, shape, bytes});
+  tensors_.push_back({{std::move(name), dtype, shape, bytes}, nullptr});
+}
+
+void GgufWriter::add_tensor(std::string name, DType dtype, Shape shape, Produce produce) {
+  CUTAWAY_SPAN(span, "formats::GgufWriter::add_tensor", "name", name, "type", dtype_name(dtype),
+               "produced", true);
+  tensors_.push_back({{std::move(name), dtype, shape, {}}, std::move(produce)});
+}
+
+uint64_t GgufWriter::Tensor::size() const {
+  if (!produce) return stored.bytes.size();
+  return dtype_bytes(stored.dtype, static_cast<size_t>(stored.shape.elements()));
+}
+
+Status GgufWriter::check_tensor(const Tensor& entry) {
+  CUTAWAY_SPAN(span, "formats::GgufWriter::check_tensor", "name", entry.stored.name);
+  const StoredTensor& tensor = entry.stored;
+  if (tensor.name.empty() || tensor.name.size() > kGgufMaxTensorNameBytes) {
+    return bad_tensor(tensor, fmt::format("has a name of {} bytes, expected 1 to {}",
+                                          tensor.name.size(), kGgufMaxTensorNameBytes));
+  }
+  if (tensor.shape.rank() < 1) return bad_tensor(tensor, "has no dimensions, expected 1 to 4");
+  uint64_t elements = 1;
+  for (int i = 0; i < tensor.shape.rank(); ++i) {
+    const int64_t dim = tensor.shape[i];
+    if (dim < 1 || __builtin_mul_overflow(elements, static_cast<uint64_t>(dim), &elements) ||
+        elements > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      return bad_tensor(tensor, "has the shape " + tensor.shape.text() + ", which is not possible");
+    }
+  }
+  const DTypeTraits& traits = dtype_traits(tensor.dtype);
+  const int64_t row = tensor.shape[tensor.shape.rank() - 1];
+  if (row % traits.block_elements != 0) {
+    return bad_tensor(tensor, fmt::format("has rows of {} elements, {} needs a multiple of {}", row,
+                                          traits.name, traits.block_elements));
+  }
+  uint64_t bytes = 0;
+  if (__builtin_mul_overflow(elements / static_cast<uint64_t>(traits.block_elements),
+                             static_cast<uint64_t>(traits.block_bytes), &bytes) ||
+      (!entry.produce && bytes != tensor.bytes.size())) {
+    return bad_tensor(
+        tensor, fmt::format("of shape {} {} was given {} bytes, expected {}", tensor.shape.text(),
+                            traits.name, tensor.bytes.size(), bytes));
+  }
+  CUTAWAY_OUT(span, "bytes", bytes);
+  return {};
 }
 
 Result<uint64_t> GgufWriter::alignment() const {
@@ -280,9 +306,11 @@ Status GgufWriter::check() const {
   }
   CUTAWAY_TRY(alignment());
   seen.clear();
-  for (const StoredTensor& tensor : tensors_) {
+  for (const Tensor& tensor : tensors_) {
     CUTAWAY_TRY(check_tensor(tensor));
-    if (!seen.insert(tensor.name).second) return bad_tensor(tensor, "was added twice");
+    if (!seen.insert(tensor.stored.name).second) {
+      return bad_tensor(tensor.stored, "was added twice");
+    }
   }
   CUTAWAY_OUT(span, "ok", true);
   return {};
@@ -300,7 +328,8 @@ std::vector<uint8_t> GgufWriter::head(uint64_t alignment) const {
     std::visit(PutValue{out, entry.gguf_type}, entry.value);
   }
   uint64_t offset = 0;
-  for (const StoredTensor& tensor : tensors_) {
+  for (const Tensor& entry : tensors_) {
+    const StoredTensor& tensor = entry.stored;
     put_text(out, tensor.name);
     put<uint32_t>(out, static_cast<uint32_t>(tensor.shape.rank()));
     for (int i = tensor.shape.rank(); i-- > 0;) {
@@ -308,10 +337,20 @@ std::vector<uint8_t> GgufWriter::head(uint64_t alignment) const {
     }
     put(out, gguf_tensor_type(tensor.dtype));
     put(out, offset);
-    offset = align_up(offset + tensor.bytes.size(), alignment);
+    offset = align_up(offset + entry.size(), alignment);
   }
   out.resize(align_up(out.size(), alignment));
   return out;
+}
+
+uint64_t GgufWriter::file_bytes() const {
+  CUTAWAY_SPAN(span, "formats::GgufWriter::file_bytes", "tensors", tensors_.size());
+  CUTAWAY_CHECK(check().ok());
+  const uint64_t align = alignment().value();
+  uint64_t bytes = head(align).size();
+  for (const Tensor& tensor : tensors_) bytes += align_up(tensor.size(), align);
+  CUTAWAY_OUT(span, "bytes", bytes);
+  return bytes;
 }
 
 Status GgufWriter::write(const std::string& path) const {
@@ -324,15 +363,21 @@ Status GgufWriter::write(const std::string& path) const {
   TemporaryFile file(path);
   if (!file.is_open()) return failed();
   uint64_t written = 0;
-  const auto append = [&](std::span<const uint8_t> bytes) {
+  const Append append = [&](std::span<const uint8_t> bytes) -> Status {
     written += bytes.size();
-    return file.write(bytes);
+    if (!file.write(bytes)) return failed();
+    return {};
   };
-  if (!append(head(align))) return failed();
+  CUTAWAY_TRY(append(head(align)));
   const std::vector<uint8_t> zeros(align);
-  for (const StoredTensor& tensor : tensors_) {
-    const uint64_t padding = align_up(tensor.bytes.size(), align) - tensor.bytes.size();
-    if (!append(tensor.bytes) || !append(std::span(zeros).first(padding))) return failed();
+  for (const Tensor& tensor : tensors_) {
+    const uint64_t begin = written;
+    CUTAWAY_TRY(tensor.produce ? tensor.produce(append) : append(tensor.stored.bytes));
+    if (written - begin != tensor.size()) {
+      return bad_tensor(tensor.stored, fmt::format("was produced with {} bytes, expected {}",
+                                                   written - begin, tensor.size()));
+    }
+    CUTAWAY_TRY(append(std::span(zeros).first(align_up(written, align) - written)));
   }
   if (!file.publish(path)) return failed();
   sync_folder_of(path);
@@ -345,8 +390,9 @@ std::vector<uint8_t> GgufWriter::to_bytes() const {
   CUTAWAY_CHECK(check().ok());
   const uint64_t align = alignment().value();
   std::vector<uint8_t> out = head(align);
-  for (const StoredTensor& tensor : tensors_) {
-    put_bytes(out, tensor.bytes.data(), tensor.bytes.size());
+  for (const Tensor& tensor : tensors_) {
+    CUTAWAY_CHECK(!tensor.produce);
+    put_bytes(out, tensor.stored.bytes.data(), tensor.stored.bytes.size());
     out.resize(align_up(out.size(), align));
   }
   CUTAWAY_OUT(span, "bytes", out.size());

@@ -131,6 +131,53 @@ TEST(GgufRoundTrip, EveryValueAndTensor) {
   EXPECT_EQ(again.to_bytes(), bytes);
 }
 
+// Tensors whose bytes are made while the file is written give the file of those given at once.
+TEST_F(GgufFiles, ProducedTensorsAreTheSameFile) {
+  const std::vector<uint8_t> data(100, 9);
+  GgufWriter given, produced;
+  for (GgufWriter* writer : {&given, &produced}) {
+    writer->add("general.architecture", std::string("llama"));
+  }
+  given.add_tensor("a", DType::kF32, {5}, std::span(data).first(20));
+  given.add_tensor("b", DType::kF32, {25}, data);
+  for (const size_t n : {size_t{20}, size_t{100}}) {
+    produced.add_tensor(n == 20 ? "a" : "b", DType::kF32, {static_cast<int64_t>(n / 4)},
+                        [&data, n](const GgufWriter::Append& append) -> Status {
+                          for (size_t at = 0; at < n; at += 10) {
+                            CUTAWAY_TRY(append(std::span(data).subspan(at, 10)));
+                          }
+                          return {};
+                        });
+  }
+  ASSERT_TRUE(produced.check().ok());
+  EXPECT_EQ(produced.file_bytes(), given.to_bytes().size());
+  ASSERT_TRUE(produced.write(path("p.gguf")).ok());
+  std::ifstream in(path("p.gguf"), std::ios::binary);
+  const std::vector<uint8_t> bytes((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_EQ(bytes, given.to_bytes());
+}
+
+TEST_F(GgufFiles, AProducerThatFailsLeavesNoFile) {
+  const auto write = [&](const GgufWriter::Produce& produce) {
+    GgufWriter writer;
+    writer.add_tensor("t", DType::kF32, {4}, produce);
+    const Status status = writer.write(path("p.gguf"));
+    EXPECT_EQ(files(), 0u);
+    return status.ok() ? Error{} : status.error();
+  };
+  const std::vector<uint8_t> data(20, 9);
+  Error error =
+      write([&](const GgufWriter::Append& append) { return append(std::span(data).first(12)); });
+  EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(error.message, HasSubstr("12 bytes, expected 16"));
+  error = write([&](const GgufWriter::Append& append) { return append(data); });
+  EXPECT_THAT(error.message, HasSubstr("20 bytes, expected 16"));
+  error = write(
+      [](const GgufWriter::Append&) { return Status(Error{ErrorCode::kCancelled, "enough"}); });
+  EXPECT_EQ(error.code, ErrorCode::kCancelled);
+  EXPECT_EQ(error.message, "enough");
+}
+
 TEST(GgufRoundTrip, AlignmentOfTheFileIsKept) {
   for (const uint64_t alignment : {8u, 24u, 64u, 4096u}) {
     const std::vector<uint8_t> data(100, 9);
