@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,13 +54,30 @@ class WeightSource {
   virtual Result<int64_t> rows_of(const TensorRow& row) = 0;
 };
 
+// The matrices that a forward pass multiplies with, attention apart: what a token costs.
+struct Products {
+  std::vector<kernels::PackedMatrix> layers;  // with every position
+  kernels::PackedMatrix head;                 // with the positions whose logits are wanted
+};
+
 class Transformer {
  public:
   virtual ~Transformer() = default;
   virtual const ModelShape& shape() const = 0;
+  virtual Products products() const = 0;
   // One pass over pass.batch: keys and values are written, logits {batch.logit_rows, vocab}
   // returned (in scratch memory).
   virtual ops::Rows forward(ops::Pass& pass) const = 0;
+};
+
+// The shape of a model as its makers published it.
+struct PublishedShape {
+  std::string name;                   // "llama-3.1-8b"
+  Metadata metadata;                  // what a GGUF file of it says, the tokenizer apart
+  int64_t vocab = 0;                  // rows of the embedding
+  std::vector<std::string> optional;  // the optional tensors that it has, by their GGUF names
+  // Optional tensors that are computed, not learned, and their values: no parameters.
+  std::map<std::string, std::vector<float>> constants;
 };
 
 struct Architecture {
@@ -68,6 +86,8 @@ struct Architecture {
   Result<std::unique_ptr<Transformer>> (*load)(const Metadata& metadata, WeightSource& weights);
   // Metadata of tiny models that between them use every option; for tests.
   std::vector<Metadata> (*tiny_configs)();
+  // Real models of this architecture, smallest first within a family.
+  std::vector<PublishedShape> (*published_shapes)();
 };
 
 std::span<const Architecture> architectures();

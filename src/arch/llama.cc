@@ -3,6 +3,7 @@
 
 #include "arch/config.h"
 #include "arch/decoder.h"
+#include "arch/published.h"
 #include "trace/trace.h"
 
 namespace cutaway::arch {
@@ -51,6 +52,7 @@ class Llama final : public Transformer {
   }
 
   const ModelShape& shape() const override { return model_.shape; }
+  Products products() const override { return decoder_products(model_); }
 
   ops::Rows forward(ops::Pass& pass) const override {
     CUTAWAY_SPAN(span, "arch::Llama::forward", "rows", pass.rows());
@@ -91,9 +93,29 @@ std::vector<Metadata> tiny_configs() {
   return configs;
 }
 
+// As published with the weights; mistral-7b is v0.3, which has no sliding window.
+std::vector<PublishedShape> published_shapes() {
+  constexpr Llama3Scaling kBy8{.factor = 8}, kBy32{.factor = 32};
+  // layers, d_model, heads, KV heads, d_head, d_mlp, vocabulary, context, theta, eps, tied
+  constexpr DecoderFacts kFacts[] = {
+      {"smollm2-135m", 30, 576, 9, 3, 64, 1536, 49152, 8192, 1e5, 1e-5f, true},
+      {"smollm2-360m", 32, 960, 15, 5, 64, 2560, 49152, 8192, 1e5, 1e-5f, true},
+      {"smollm2-1.7b", 24, 2048, 32, 32, 64, 8192, 49152, 8192, 1.3e5, 1e-5f, true},
+      {"tinyllama-1.1b", 22, 2048, 32, 4, 64, 5632, 32000, 2048, 1e4, 1e-5f, false},
+      {"llama-3.2-1b", 16, 2048, 32, 8, 64, 8192, 128256, 131072, 5e5, 1e-5f, true, kBy32},
+      {"llama-3.2-3b", 28, 3072, 24, 8, 128, 8192, 128256, 131072, 5e5, 1e-5f, true, kBy32},
+      {"llama-3.1-8b", 32, 4096, 32, 8, 128, 14336, 128256, 131072, 5e5, 1e-5f, false, kBy8},
+      {"llama-2-7b", 32, 4096, 32, 32, 128, 11008, 32000, 4096, 1e4, 1e-5f, false},
+      {"mistral-7b", 32, 4096, 32, 8, 128, 14336, 32768, 32768, 1e6, 1e-5f, false},
+  };
+  std::vector<PublishedShape> shapes;
+  for (const DecoderFacts& facts : kFacts) shapes.push_back(published_decoder("llama", facts));
+  return shapes;
+}
+
 }  // namespace
 
 extern const Architecture kLlama;
-const Architecture kLlama{"llama", &Llama::load, &tiny_configs};
+const Architecture kLlama{"llama", &Llama::load, &tiny_configs, &published_shapes};
 
 }  // namespace cutaway::arch

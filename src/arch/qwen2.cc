@@ -3,6 +3,7 @@
 
 #include "arch/config.h"
 #include "arch/decoder.h"
+#include "arch/published.h"
 #include "trace/trace.h"
 
 namespace cutaway::arch {
@@ -39,6 +40,7 @@ class Qwen2 final : public Transformer {
   }
 
   const ModelShape& shape() const override { return model_.shape; }
+  Products products() const override { return decoder_products(model_); }
 
   ops::Rows forward(ops::Pass& pass) const override {
     CUTAWAY_SPAN(span, "arch::Qwen2::forward", "rows", pass.rows());
@@ -78,9 +80,23 @@ std::vector<Metadata> tiny_configs() {
   return configs;
 }
 
+// As published with the weights of Qwen2.5.
+std::vector<PublishedShape> published_shapes() {
+  // layers, d_model, heads, KV heads, d_head, d_mlp, vocabulary, context, theta, eps, tied
+  constexpr DecoderFacts kFacts[] = {
+      {"qwen2.5-0.5b", 24, 896, 14, 2, 64, 4864, 151936, 32768, 1e6, 1e-6f, true},
+      {"qwen2.5-1.5b", 28, 1536, 12, 2, 128, 8960, 151936, 32768, 1e6, 1e-6f, true},
+      {"qwen2.5-3b", 36, 2048, 16, 2, 128, 11008, 151936, 32768, 1e6, 1e-6f, true},
+      {"qwen2.5-7b", 28, 3584, 28, 4, 128, 18944, 152064, 131072, 1e6, 1e-6f, false},
+  };
+  std::vector<PublishedShape> shapes;
+  for (const DecoderFacts& facts : kFacts) shapes.push_back(published_decoder("qwen2", facts));
+  return shapes;
+}
+
 }  // namespace
 
 extern const Architecture kQwen2;
-const Architecture kQwen2{"qwen2", &Qwen2::load, &tiny_configs};
+const Architecture kQwen2{"qwen2", &Qwen2::load, &tiny_configs, &published_shapes};
 
 }  // namespace cutaway::arch

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <list>
 #include <memory>
 
 #include "formats/quantize_row.h"
@@ -49,7 +50,10 @@ class Recorder final : public arch::WeightSource {
                                       : Kind::kGain,
         Shape{n});
     CUTAWAY_OUT(span, "n", n);
-    if (!computed) return ops::Vector{nullptr, n};
+    if (!computed) {
+      given_.emplace_back(static_cast<size_t>(n), 1.0f);
+      return ops::Vector{given_.back().data(), n};
+    }
     out_.back().values = constant->second;
     return ops::Vector{constant->second.data(), n};
   }
@@ -73,6 +77,7 @@ class Recorder final : public arch::WeightSource {
 
   const arch::PublishedShape& shape_;
   std::vector<SynthesisTensor>& out_;
+  std::list<std::vector<float>> given_;  // what a loader may look at
 };
 
 Result<Metadata> with_layers(const arch::Architecture& architecture,
@@ -238,7 +243,7 @@ void add_synthesis_metadata(const Synthesis& synthesis, const std::string& name,
                             formats::GgufWriter& writer) {
   CUTAWAY_SPAN(span, "model::add_synthesis_metadata", "name", name, "type", dtype_name(type));
   for (const auto& [key, value] : synthesis.metadata.entries()) writer.add(key, value);
-  writer.add("general.name", fmt::format("{} with random weights", name));
+  writer.add("general.name", fmt::format("{} {} with random weights", name, dtype_name(type)));
   writer.add("general.description",
              fmt::format("The shape of {}, {} layers, with random weights and a made-up "
                          "vocabulary: for measuring speed; what it writes means nothing",
