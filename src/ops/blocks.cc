@@ -62,29 +62,6 @@ Rows self_attention(Pass& pass, int layer, const AttentionShape& shape,
   return out;
 }
 
-Rows gated_mlp(Pass& pass, int layer, const GatedMlpWeights& weights, const Rows& normalized) {
-  CUTAWAY_SPAN(span, "ops::gated_mlp", "x", normalized.view());
-  const int64_t d_mlp = weights.gate.weight.out_features();
-  const Rows gate = pass.make(normalized.n, d_mlp);
-  const Rows up = pass.make(normalized.n, d_mlp);
-  const Projection both[] = {{&weights.gate, gate}, {&weights.up, up}};
-  project(pass, normalized, both);
-  pass.tap(Site::kMlpPre, layer, gate);
-  pass.tap(Site::kMlpPreLinear, layer, up);
-
-  const Rows activated = gate;  // in place: nothing reads the gate again
-  for_rows(pass, normalized.n, [&](int64_t i) noexcept {
-    pass.table.silu_mul(gate.row(i), up.row(i), d_mlp, activated.row(i));
-  });
-  pass.tap(Site::kMlpPost, layer, activated);
-
-  const Rows out = pass.make(normalized.n, weights.down.weight.out_features());
-  project(pass, activated, weights.down, out);
-  pass.tap(Site::kMlpOut, layer, out);
-  CUTAWAY_OUT(span, "out", out.view());
-  return out;
-}
-
 void add_residual(Pass& pass, Site site, int layer, const Rows& x, const Rows& y) {
   CUTAWAY_SPAN(span, "ops::add_residual", "x", x.view(), "y", y.view());
   CUTAWAY_CHECK(x.n == y.n && x.d == y.d);
@@ -139,7 +116,7 @@ Rows unembed(Pass& pass, const Rows& x, const Vector& norm, float eps, const Lin
     normalized = rms_norm(pass, kNormFinal, -1, select_logit_rows(pass, x), norm, eps);
   }
   const Rows out = pass.make(normalized.n, head.weight.out_features());
-  if (out.n > 0) project(pass, normalized, head, out);
+  if (out.n > 0) project_fine(pass, normalized, head, out);
   tap_logits(pass, out);
   CUTAWAY_OUT(span, "out", out.view());
   return out;

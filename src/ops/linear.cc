@@ -8,87 +8,180 @@
 namespace cutaway::ops {
 namespace {
 
+using kernels::kBlockK;
+using kernels::kGroupRows;
+
 // Chunks per thread: enough that a thread which loses its core for a while leaves work to others.
 constexpr int64_t kChunksPerThread = 6;
+
+void add_bias(const Vector& bias, int64_t first, int64_t rows, int64_t n, float* y,
+              int64_t y_stride) noexcept {
+  for (int64_t c = 0; c < n; ++c) {
+    for (int64_t r = 0; r < rows; ++r) y[c * y_stride + r] += bias.data[first + r];
+  }
+}
+
+// Row i of the output.
+kernels::Q8Output row_of(const kernels::Q8Output& out, int64_t i) {
+  const int64_t blocks = out.cols / kBlockK;
+  return {out.q + i * out.cols, out.scale + i * blocks, out.sum + i * blocks,
+          out.total + i * blocks, out.cols};
+}
+
+kernels::Q8Activations from_row(const kernels::Q8Activations& x, int64_t i) {
+  const int64_t blocks = x.cols / kBlockK;
+  return {x.q + i * x.cols, x.scale + i * blocks, x.sum + i * blocks, x.total + i * blocks, x.cols};
+}
+
+kernels::Q8Activations quantize(Pass& pass, const Rows& x) {
+  const kernels::Q8Output out = make_q8(pass, x.n, x.d);
+  for_rows(pass, x.n, [&](int64_t i) noexcept {
+    pass.table.quantize_q8(x.row(i), x.d, 1, x.d, 0, row_of(out, i));
+  });
+  return out.view();
+}
+
+// Rows 2i and 2i + 1: the two terms of token i.
+kernels::Q8Activations quantize_twice(Pass& pass, const Rows& x) {
+  const kernels::Q8Output out = make_q8(pass, 2 * x.n, x.d);
+  const Rows rest = pass.make(x.n, x.d);
+  for_rows(pass, x.n, [&](int64_t i) noexcept {
+    const kernels::Q8Output first = row_of(out, 2 * i);
+    pass.table.quantize_q8(x.row(i), x.d, 1, x.d, 0, first);
+    float* left = rest.row(i);
+    for (int64_t k = 0; k < x.d; ++k) {
+      left[k] = x.row(i)[k] - first.scale[k / kBlockK] * static_cast<float>(first.q[k]);
+    }
+    pass.table.quantize_q8(left, x.d, 1, x.d, 0, row_of(out, 2 * i + 1));
+  });
+  return out.view();
+}
+
+// Runs body(begin, end) noexcept over parts of [0, n_groups) on the threads.
+template <typename F>
+void for_groups(Pass& pass, int64_t n_groups, F&& body) {
+  const int64_t step = std::max<int64_t>(1, n_groups / (pass.pool.size() * kChunksPerThread));
+  pass.pool.parallel_for(static_cast<size_t>((n_groups + step - 1) / step),
+                         [&](size_t chunk) noexcept {
+                           const int64_t begin = static_cast<int64_t>(chunk) * step;
+                           body(begin, std::min(begin + step, n_groups));
+                         });
+}
+
+}  // namespace
 
 bool takes_q8(const Pass& pass, const Matrix& weight) {
   return !pass.precise && pass.table.matmul_q8[static_cast<int>(weight.packed.layout)] != nullptr;
 }
 
 kernels::Q8Output make_q8(Pass& pass, int64_t n, int64_t d) {
-  const int64_t blocks = d / kernels::kBlockK;
+  const int64_t blocks = d / kBlockK;
   return {pass.scratch.take<int8_t>(n * d), pass.scratch.take<float>(n * blocks),
           pass.scratch.take<int32_t>(n * blocks), pass.scratch.take<float>(n * blocks), d};
 }
 
-// Row i of the output.
-kernels::Q8Output q8_row(const kernels::Q8Output& out, int64_t i) {
-  const int64_t blocks = out.cols / kernels::kBlockK;
-  return {out.q + i * out.cols, out.scale + i * blocks, out.sum + i * blocks,
-          out.total + i * blocks, out.cols};
-}
-
-kernels::Q8Activations quantize(Pass& pass, const Rows& x) {
-  const kernels::Q8Output out = make_q8(pass, x.n, x.d);
-  for_rows(pass, x.n, [&](int64_t i) noexcept {
-    pass.table.quantize_q8(x.row(i), x.d, 1, x.d, 0, q8_row(out, i));
+Input make_input(Pass& pass, const Rows& x, std::initializer_list<const Linear*> weights) {
+  CUTAWAY_SPAN(span, "ops::make_input", "x", x.view(), "weights", weights.size());
+  const bool any_q8 = std::any_of(weights.begin(), weights.end(), [&](const Linear* linear) {
+    return takes_q8(pass, linear->weight);
   });
-  return out.view();
+  Input out{x.n, x.d, x, {}};
+  if (any_q8) out.q8 = quantize(pass, x);
+  CUTAWAY_OUT(span, "q8", any_q8);
+  return out;
 }
 
-void add_bias(const Vector& bias, const Rows& out, int64_t row_begin, int64_t row_end) noexcept {
-  for (int64_t c = 0; c < out.n; ++c) {
-    float* y = out.row(c);
-    for (int64_t r = row_begin; r < row_end; ++r) y[r] += bias.data[r];
+void multiply(const Pass& pass, const Linear& linear, const Input& x, int64_t c0, int64_t n,
+              int64_t group_begin, int64_t group_end, float* y, int64_t y_stride) noexcept {
+  const kernels::PackedMatrix& w = linear.weight.packed;
+  const auto layout = static_cast<int>(w.layout);
+  if (takes_q8(pass, linear.weight)) {
+    pass.table.matmul_q8[layout](w, group_begin, group_end, from_row(x.q8, c0), n, y, y_stride);
+  } else {
+    pass.table.matmul_f32[layout](w, group_begin, group_end, x.floats.row(c0), x.d, n, y, y_stride);
+  }
+  if (linear.bias.present()) {
+    const int64_t first = group_begin * kGroupRows;
+    add_bias(linear.bias, first, std::min(group_end * kGroupRows, w.rows) - first, n, y, y_stride);
   }
 }
 
-}  // namespace
-
-void project(Pass& pass, const Rows& x, std::span<const Projection> projections) {
-  CUTAWAY_SPAN(span, "ops::project", "x", x.view(), "weights", projections.size());
-  const Scratch::Mark mark = pass.scratch.mark();
+void project(Pass& pass, const Input& x, std::span<const Projection> projections) {
+  CUTAWAY_SPAN(span, "ops::project", "n", x.n, "d", x.d, "weights", projections.size());
   int64_t total_groups = 0;
-  bool any_q8 = false;
   for (const Projection& p : projections) {
     const Matrix& w = p.linear->weight;
     CUTAWAY_CHECK(w.in_features() == x.d && p.out.n == x.n && p.out.d == w.out_features());
     total_groups += w.packed.groups();
-    any_q8 = any_q8 || takes_q8(pass, w);
   }
-  kernels::Q8Activations q8;
-  if (any_q8) q8 = quantize(pass, x);
-
-  const auto run_groups = [&](const Projection& p, int64_t begin, int64_t end) noexcept {
-    const Matrix& w = p.linear->weight;
-    const int layout = static_cast<int>(w.packed.layout);
-    if (takes_q8(pass, w)) {
-      pass.table.matmul_q8[layout](w.packed, begin, end, q8, x.n,
-                                   p.out.data + begin * kernels::kGroupRows, p.out.d);
-    } else {
-      pass.table.matmul_f32[layout](w.packed, begin, end, x.data, x.d, x.n,
-                                    p.out.data + begin * kernels::kGroupRows, p.out.d);
-    }
-    if (p.linear->bias.present()) {
-      add_bias(p.linear->bias, p.out, begin * kernels::kGroupRows,
-               std::min(end * kernels::kGroupRows, p.out.d));
-    }
-  };
-  const int64_t chunk = std::max<int64_t>(1, total_groups / (pass.pool.size() * kChunksPerThread));
-  const int64_t n_chunks = (total_groups + chunk - 1) / chunk;
-  pass.pool.parallel_for(static_cast<size_t>(n_chunks), [&](size_t index) noexcept {
-    int64_t begin = static_cast<int64_t>(index) * chunk;
-    int64_t end = std::min(begin + chunk, total_groups);
+  for_groups(pass, total_groups, [&](int64_t begin, int64_t end) noexcept {
     for (const Projection& p : projections) {
       const int64_t groups = p.linear->weight.packed.groups();
-      if (begin < groups && begin < end) run_groups(p, begin, std::min(end, groups));
+      if (begin < groups && begin < end) {
+        multiply(pass, *p.linear, x, 0, x.n, begin, std::min(end, groups),
+                 p.out.data + begin * kGroupRows, p.out.d);
+      }
       begin = std::max<int64_t>(0, begin - groups);
       end -= groups;
       if (end <= 0) break;
     }
   });
+  CUTAWAY_OUT(span, "out", projections[0].out.view());
+}
+
+void project(Pass& pass, const Rows& x, std::span<const Projection> projections) {
+  CUTAWAY_SPAN(span, "ops::project", "x", x.view(), "weights", projections.size());
+  const Scratch::Mark mark = pass.scratch.mark();
+  const bool any_q8 = std::any_of(projections.begin(), projections.end(),
+                                  [&](const auto& p) { return takes_q8(pass, p.linear->weight); });
+  project(pass, {x.n, x.d, x, any_q8 ? quantize(pass, x) : kernels::Q8Activations{}}, projections);
   pass.scratch.rewind(mark);
   CUTAWAY_OUT(span, "out", projections[0].out.view());
+}
+
+void project(Pass& pass, const Rows& x, const Linear& linear, const Rows& out) {
+  CUTAWAY_SPAN(span, "ops::project", "x", x.view());
+  const Projection projection{&linear, out};
+  project(pass, x, std::span(&projection, 1));
+  CUTAWAY_OUT(span, "out", out.view());
+}
+
+void project_fine(Pass& pass, const Rows& x, const Linear& linear, const Rows& out) {
+  CUTAWAY_SPAN(span, "ops::project_fine", "x", x.view());
+  if (!takes_q8(pass, linear.weight)) {
+    project(pass, x, linear, out);
+    CUTAWAY_OUT(span, "out", out.view());
+    return;
+  }
+  const Matrix& w = linear.weight;
+  CUTAWAY_CHECK(w.in_features() == x.d && out.n == x.n && out.d == w.out_features());
+  const Scratch::Mark mark = pass.scratch.mark();
+  const Input terms{2 * x.n, x.d, {}, quantize_twice(pass, x)};
+  const Linear without_bias{w, {}};
+  // The terms' products of a few groups and tokens, before they are added up.
+  constexpr int64_t kTokens = 16, kGroups = 8, kRows = kGroups * kGroupRows;
+  for_groups(pass, w.packed.groups(), [&](int64_t begin, int64_t end) noexcept {
+    float y[2 * kTokens * kRows];
+    for (int64_t g = begin; g < end; g += kGroups) {
+      const int64_t g_end = std::min(g + kGroups, end);
+      const int64_t rows = std::min(g_end * kGroupRows, out.d) - g * kGroupRows;
+      for (int64_t c0 = 0; c0 < x.n; c0 += kTokens) {
+        const int64_t n = std::min(kTokens, x.n - c0);
+        multiply(pass, without_bias, terms, 2 * c0, 2 * n, g, g_end, y, kRows);
+        for (int64_t c = 0; c < n; ++c) {
+          pass.table.add(y + 2 * c * kRows, y + (2 * c + 1) * kRows, rows,
+                         out.row(c0 + c) + g * kGroupRows);
+        }
+      }
+    }
+    if (linear.bias.present()) {
+      const int64_t first = begin * kGroupRows;
+      add_bias(linear.bias, first, std::min(end * kGroupRows, out.d) - first, out.n,
+               out.data + first, out.d);
+    }
+  });
+  pass.scratch.rewind(mark);
+  CUTAWAY_OUT(span, "out", out.view());
 }
 
 }  // namespace cutaway::ops

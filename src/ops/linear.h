@@ -1,6 +1,7 @@
 // Products of activations with weights that share an input.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 
 #include "ops/pass.h"
@@ -8,18 +9,41 @@
 
 namespace cutaway::ops {
 
+// Activations {n, d} in the forms that products read.
+struct Input {
+  int64_t n = 0, d = 0;
+  Rows floats;                // data == nullptr: there is only the other form
+  kernels::Q8Activations q8;  // q == nullptr: not quantised
+};
+
+// True when the product with this weight reads 8-bit activations: its layout has such a kernel, and
+// the pass is not precise.
+bool takes_q8(const Pass& pass, const Matrix& weight);
+
+// Memory for n quantised tokens of d elements, a multiple of 32.
+kernels::Q8Output make_q8(Pass& pass, int64_t n, int64_t d);
+
+// x as it is, and quantised to 8 bits when one of the weights takes that.
+Input make_input(Pass& pass, const Rows& x, std::initializer_list<const Linear*> weights);
+
+// y[c·y_stride + r − 16·group_begin] = x · Wᵀ + bias for tokens c0 + c, c in [0, n), and the output
+// features r of the weight's groups [group_begin, group_end). For one thread.
+void multiply(const Pass& pass, const Linear& linear, const Input& x, int64_t c0, int64_t n,
+              int64_t group_begin, int64_t group_end, float* y, int64_t y_stride) noexcept;
+
 struct Projection {
   const Linear* linear = nullptr;
   Rows out;  // {x.n, linear's out features}
 };
 
-// out = x · Wᵀ + bias for each projection. x is quantised to 8 bits once for all weights that take
-// 8-bit activations, unless the pass is precise; threads divide the output rows.
+// out = x · Wᵀ + bias for each projection; threads divide the output features.
+void project(Pass& pass, const Input& x, std::span<const Projection> projections);
 void project(Pass& pass, const Rows& x, std::span<const Projection> projections);
+void project(Pass& pass, const Rows& x, const Linear& linear, const Rows& out);
 
-inline void project(Pass& pass, const Rows& x, const Linear& linear, const Rows& out) {
-  const Projection projection{&linear, out};
-  project(pass, x, std::span(&projection, 1));
-}
+// The same with about 15 bits of each activation where project() keeps 8: x as a sum of two
+// quantised terms, the second of what the first leaves. Twice the arithmetic, the weights are read
+// once: for the head, whose rounding errors reach the logits undamped.
+void project_fine(Pass& pass, const Rows& x, const Linear& linear, const Rows& out);
 
 }  // namespace cutaway::ops
