@@ -92,4 +92,21 @@ Result<Decoder> load_decoder(const DecoderRows& rows, const Metadata& metadata,
   return out;
 }
 
+Products decoder_products(const Decoder& model) {
+  CUTAWAY_SPAN(span, "arch::decoder_products", "layers", model.shape.n_layers);
+  Products out;
+  out.layers.reserve(model.layers.size() * 7);
+  for (const DecoderLayer& layer : model.layers) {
+    const ops::AttentionWeights& attention = layer.attention;
+    const ops::GatedMlpWeights& mlp = layer.mlp;
+    for (const ops::Linear* linear : {&attention.q, &attention.k, &attention.v, &attention.o,
+                                      &mlp.gate, &mlp.up, &mlp.down}) {
+      out.layers.push_back(linear->weight.packed);
+    }
+  }
+  out.head = model.head.weight.packed;
+  CUTAWAY_OUT(span, "matrices", out.layers.size());
+  return out;
+}
+
 }  // namespace cutaway::arch

@@ -46,4 +46,7 @@ struct Decoder {
 Result<Decoder> load_decoder(const DecoderRows& rows, const Metadata& metadata,
                              WeightSource& source);
 
+// The matrices of its layers, and its head.
+Products decoder_products(const Decoder& model);
+
 }  // namespace cutaway::arch
