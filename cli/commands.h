@@ -12,5 +12,6 @@ int pull_command(int argc, char** argv);
 int list_command(int argc, char** argv);
 int rm_command(int argc, char** argv);
 int bench_command(int argc, char** argv);
+int synth_command(int argc, char** argv);
 
 }  // namespace cutaway::cli
