@@ -68,6 +68,35 @@ void for_groups(Pass& pass, int64_t n_groups, F&& body) {
                          });
 }
 
+void run(Pass& pass, const Input& x, std::span<const Projection> projections) {
+  int64_t total_groups = 0;
+  for (const Projection& p : projections) {
+    const Matrix& w = p.linear->weight;
+    CUTAWAY_CHECK(w.in_features() == x.d && p.out.n == x.n && p.out.d == w.out_features());
+    total_groups += w.packed.groups();
+  }
+  for_groups(pass, total_groups, [&](int64_t begin, int64_t end) noexcept {
+    for (const Projection& p : projections) {
+      const int64_t groups = p.linear->weight.packed.groups();
+      if (begin < groups && begin < end) {
+        multiply(pass, *p.linear, x, 0, x.n, begin, std::min(end, groups),
+                 p.out.data + begin * kGroupRows, p.out.d);
+      }
+      begin = std::max<int64_t>(0, begin - groups);
+      end -= groups;
+      if (end <= 0) break;
+    }
+  });
+}
+
+void quantize_and_run(Pass& pass, const Rows& x, std::span<const Projection> projections) {
+  const Scratch::Mark mark = pass.scratch.mark();
+  const bool any_q8 = std::any_of(projections.begin(), projections.end(),
+                                  [&](const auto& p) { return takes_q8(pass, p.linear->weight); });
+  run(pass, {x.n, x.d, x, any_q8 ? quantize(pass, x) : kernels::Q8Activations{}}, projections);
+  pass.scratch.rewind(mark);
+}
+
 }  // namespace
 
 bool takes_q8(const Pass& pass, const Matrix& weight) {
@@ -108,48 +137,28 @@ void multiply(const Pass& pass, const Linear& linear, const Input& x, int64_t c0
 
 void project(Pass& pass, const Input& x, std::span<const Projection> projections) {
   CUTAWAY_SPAN(span, "ops::project", "n", x.n, "d", x.d, "weights", projections.size());
-  int64_t total_groups = 0;
-  for (const Projection& p : projections) {
-    const Matrix& w = p.linear->weight;
-    CUTAWAY_CHECK(w.in_features() == x.d && p.out.n == x.n && p.out.d == w.out_features());
-    total_groups += w.packed.groups();
-  }
-  for_groups(pass, total_groups, [&](int64_t begin, int64_t end) noexcept {
-    for (const Projection& p : projections) {
-      const int64_t groups = p.linear->weight.packed.groups();
-      if (begin < groups && begin < end) {
-        multiply(pass, *p.linear, x, 0, x.n, begin, std::min(end, groups),
-                 p.out.data + begin * kGroupRows, p.out.d);
-      }
-      begin = std::max<int64_t>(0, begin - groups);
-      end -= groups;
-      if (end <= 0) break;
-    }
-  });
+  run(pass, x, projections);
   CUTAWAY_OUT(span, "out", projections[0].out.view());
 }
 
 void project(Pass& pass, const Rows& x, std::span<const Projection> projections) {
   CUTAWAY_SPAN(span, "ops::project", "x", x.view(), "weights", projections.size());
-  const Scratch::Mark mark = pass.scratch.mark();
-  const bool any_q8 = std::any_of(projections.begin(), projections.end(),
-                                  [&](const auto& p) { return takes_q8(pass, p.linear->weight); });
-  project(pass, {x.n, x.d, x, any_q8 ? quantize(pass, x) : kernels::Q8Activations{}}, projections);
-  pass.scratch.rewind(mark);
+  quantize_and_run(pass, x, projections);
   CUTAWAY_OUT(span, "out", projections[0].out.view());
 }
 
 void project(Pass& pass, const Rows& x, const Linear& linear, const Rows& out) {
   CUTAWAY_SPAN(span, "ops::project", "x", x.view());
   const Projection projection{&linear, out};
-  project(pass, x, std::span(&projection, 1));
+  quantize_and_run(pass, x, std::span(&projection, 1));
   CUTAWAY_OUT(span, "out", out.view());
 }
 
 void project_fine(Pass& pass, const Rows& x, const Linear& linear, const Rows& out) {
   CUTAWAY_SPAN(span, "ops::project_fine", "x", x.view());
   if (!takes_q8(pass, linear.weight)) {
-    project(pass, x, linear, out);
+    const Projection projection{&linear, out};
+    quantize_and_run(pass, x, std::span(&projection, 1));
     CUTAWAY_OUT(span, "out", out.view());
     return;
   }

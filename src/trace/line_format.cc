@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
 #include <iterator>
 
@@ -23,14 +25,71 @@ void append_int(std::string& out, Int value) {
   out.append(text.data(), text.size());
 }
 
-// Shortest text that reads back to the same number; with_digits > 0: that many digits.
+// Shortest text that reads back to the same number.
 template <typename Float>
-void append_float(std::string& out, Float value, int digits = 0) {
+void append_float(std::string& out, Float value) {
   char text[32];
-  const auto end = digits == 0 ? fmt::format_to(text, "{}", value)
-                               : fmt::format_to(text, "{:.{}g}", value, digits);
+  const auto end = fmt::format_to(text, "{}", value);
   out.append(text, static_cast<size_t>(end - text));
 }
+
+// 10^(i − kPowerOfOne) for every exponent that a float and four digits need.
+constexpr int kPowerOfOne = 45;
+constexpr auto kPowers = [] {
+  std::array<double, 2 * kPowerOfOne + 5> powers{};
+  double up = 1, down = 1;
+  for (int i = 0; i < kPowerOfOne + 5; ++i, up *= 10) powers[size_t(kPowerOfOne + i)] = up;
+  for (int i = 0; i <= kPowerOfOne; ++i, down *= 10) powers[size_t(kPowerOfOne - i)] = 1 / down;
+  return powers;
+}();
+double power_of_10(int exponent) { return kPowers[static_cast<size_t>(kPowerOfOne + exponent)]; }
+
+}  // namespace
+
+// A traced pass has thousands of these a token, and
+// the general functions take five times as long: they must be right for any number of digits.
+void append_4_digits(std::string& out, float value) {
+  if (!std::isfinite(value)) return append_float(out, value);
+  if (std::signbit(value)) out += '-';
+  const double magnitude = std::fabs(static_cast<double>(value));
+  if (magnitude == 0) {
+    out += '0';
+    return;
+  }
+  // The decimal exponent: from the binary one it is right or one too small.
+  int binary = 0;
+  std::frexp(magnitude, &binary);
+  int exponent = static_cast<int>(std::floor((binary - 1) * 0.30102999566398120));
+  if (magnitude >= power_of_10(exponent + 1)) ++exponent;
+  auto digits = static_cast<int>(std::nearbyint(magnitude * power_of_10(3 - exponent)));
+  if (digits == 10000) {
+    digits = 1000;
+    ++exponent;
+  }
+  char text[4];
+  for (int i = 3; i >= 0; --i, digits /= 10) text[i] = static_cast<char>('0' + digits % 10);
+  int n = 4;  // trailing zeros are not written
+  while (n > 1 && text[n - 1] == '0') --n;
+  const auto whole = static_cast<size_t>(exponent + 1);
+  if (exponent < -4 || exponent >= 4) {
+    out += text[0];
+    if (n > 1) out.append(1, '.').append(text + 1, static_cast<size_t>(n - 1));
+    out += exponent < 0 ? "e-" : "e+";
+    const int size = std::abs(exponent);
+    out += static_cast<char>('0' + size / 10);
+    out += static_cast<char>('0' + size % 10);
+  } else if (exponent < 0) {
+    out.append("0.").append(static_cast<size_t>(-exponent - 1), '0');
+    out.append(text, static_cast<size_t>(n));
+  } else {
+    out.append(text, whole);
+    if (static_cast<size_t>(n) > whole) {
+      out.append(1, '.').append(text + whole, static_cast<size_t>(n) - whole);
+    }
+  }
+}
+
+namespace {
 
 // JSON has no NaN and no infinities: they become strings.
 template <typename Float>
@@ -126,12 +185,11 @@ void append_console_tensor(std::string& out, const Field::Tensor& t) {
   append_list(out, t.dims, t.rank);
   out += ']';
   if (!t.has_digest) return;
-  constexpr int kDigits = 4;
   const std::pair<const char*, float> numbers[] = {
       {" min=", t.min}, {" max=", t.max}, {" mean=", t.mean}, {" l2=", t.l2}};
   for (const auto& [key, value] : numbers) {
     out += key;
-    append_float(out, value, kDigits);
+    append_4_digits(out, value);
   }
   out += " nan=";
   append_int(out, t.nan_count);
@@ -140,7 +198,7 @@ void append_console_tensor(std::string& out, const Field::Tensor& t) {
   for (size_t i = 0; i < t.rank; ++i) elements *= t.dims[i];
   for (size_t i = 0; i < t.n_first; ++i) {
     if (i > 0) out += ',';
-    append_float(out, t.first[i], kDigits);
+    append_4_digits(out, t.first[i]);
   }
   out += t.n_first < elements ? ",…] xxh3=" : "] xxh3=";
   append_hex(out, t.hash_high);
@@ -154,7 +212,8 @@ void append_console_value(std::string& out, const Field& field) {
     case FieldKind::kUnsigned:
       return append_int(out, field.u);
     case FieldKind::kFloat:
-      return append_float(out, field.f, 6);
+      fmt::format_to(std::back_inserter(out), "{:.6g}", field.f);
+      return;
     case FieldKind::kBool:
       out += field.b ? "true" : "false";
       return;

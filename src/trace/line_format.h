@@ -26,4 +26,7 @@ class LineFormat {
   std::string iso_;
 };
 
+// Four significant digits, as "%.4g" writes them.
+void append_4_digits(std::string& out, float value);
+
 }  // namespace cutaway::trace

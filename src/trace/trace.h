@@ -124,7 +124,8 @@ class Attach {
   Context saved_;
 };
 
-// Goes on, on another thread, with what one thread traces to: the work of a span that threads share.
+// Goes on, on another thread, with what one thread traces to: the work of a span that threads
+// share.
 class Inherit {
  public:
   explicit Inherit(const Context& context) : saved_(t_context) { t_context = context; }

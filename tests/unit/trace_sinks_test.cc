@@ -2,18 +2,26 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
 #include <unistd.h>
+#include <cstdio>
+#include <cstring>
+#include <random>
 
 #include <atomic>
 #include <cmath>
+#include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <map>
+#include <random>
 #include <sstream>
 #include <thread>
 #include <vector>
 
 #include "base/json.h"
 #include "tests/unit/trace_testing.h"
+#include "trace/line_format.h"
 #include "trace/ring.h"
 
 namespace cutaway::trace {
@@ -418,6 +426,35 @@ TEST(JsonSchema, HoldsForEveryKindOfRecordAndField) {
   EXPECT_TRUE(rejects([](Json& j) { j["layer"] = -1; }));
   EXPECT_TRUE(rejects([](Json& j) { j["fields"]["x"] = nullptr; }));
   EXPECT_TRUE(rejects([](Json& j) { j["fields"]["x"] = {{"dtype", "f32"}}; }));
+}
+
+TEST(LineFormat, FourDigitsAreThoseOfPrintf) {
+  std::mt19937 random(4);
+  std::vector<uint32_t> bits = {0, 0x80000000, 1, 0x80000001, 0x7F7FFFFF, 0x00800000, 0x7F800000};
+  for (const float x : {1.0F, 10.0F, 9999.0F, 9999.5F, 10000.0F, 2048.5F, 2049.5F, 0.0001F, 1e-4F,
+                        9.9995e-5F, 0.99995F, 1e10F, 123456.0F, 0.5F, 100.25F, -7.0F}) {
+    uint32_t b;
+    std::memcpy(&b, &x, sizeof b);
+    bits.push_back(b);
+  }
+  for (int i = 0; i < 500'000; ++i) bits.push_back(static_cast<uint32_t>(random()));
+  // Integers and halves, where ties are.
+  for (int i = 0; i < 200'000; ++i) {
+    const float x = static_cast<float>(i) / 2;
+    uint32_t b;
+    std::memcpy(&b, &x, sizeof b);
+    bits.push_back(b);
+  }
+  for (const uint32_t b : bits) {
+    float x;
+    std::memcpy(&x, &b, sizeof x);
+    if (x != x) continue;
+    char expected[32];
+    std::snprintf(expected, sizeof expected, "%.4g", static_cast<double>(x));
+    std::string got;
+    append_4_digits(got, x);
+    ASSERT_EQ(got, expected) << b;
+  }
 }
 
 }  // namespace
