@@ -18,10 +18,9 @@ float* Scratch::floats(int64_t n) {
   }
   if (block_ == blocks_.size()) {
     const size_t size = std::max(bytes, kBlockBytes);
-    Block block{std::unique_ptr<std::byte[]>(new std::byte[size + kAlignment]), nullptr, size};
-    const auto address = reinterpret_cast<uintptr_t>(block.memory.get());
-    block.data = block.memory.get() + (kAlignment - address % kAlignment) % kAlignment;
-    blocks_.push_back(std::move(block));
+    uint8_t* data = memory_.take(size);
+    if (data == nullptr) throw std::bad_alloc();
+    blocks_.push_back({data, size});
     used_ = 0;
   }
   auto* result = reinterpret_cast<float*>(blocks_[block_].data + used_);

@@ -3,10 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
+#include "base/large_memory.h"
 #include "base/thread_pool.h"
 #include "kernels/table.h"
 #include "kv/sequence.h"
@@ -61,10 +61,10 @@ class Scratch {
 
  private:
   struct Block {
-    std::unique_ptr<std::byte[]> memory;
-    std::byte* data;
+    uint8_t* data;
     size_t size;
   };
+  LargeArena memory_{size_t{4} << 20};
   std::vector<Block> blocks_;
   size_t block_ = 0, used_ = 0;
 };
