@@ -160,7 +160,7 @@ void store_kv(Pass& pass, int layer, const AttentionShape& shape, const Rows& k,
   };
   for (const Slice& slice : pass.batch.slices) {
     CUTAWAY_CHECK(slice.first_position + slice.n <= slice.kv->page_count() * kTilePositions);
-    for (int64_t i = 0; i < slice.n; ++i) one(slice, i);
+    for_rows(pass, slice.n, [&](int64_t i) noexcept { one(slice, i); });
   }
   CUTAWAY_OUT(span, "positions", k.n);
 }

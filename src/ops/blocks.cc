@@ -13,11 +13,11 @@ using trace::Site;
 Rows embed(Pass& pass, const Matrix& table) {
   CUTAWAY_SPAN(span, "ops::embed", "tokens", pass.batch.tokens);
   const Rows out = pass.make(pass.rows(), table.in_features());
-  for (int64_t i = 0; i < out.n; ++i) {
+  for_rows(pass, out.n, [&](int64_t i) noexcept {
     const int32_t token = pass.batch.tokens[static_cast<size_t>(i)];
     CUTAWAY_CHECK(token >= 0 && token < table.out_features());
     kernels::unpack_row(table.packed, token, out.row(i));
-  }
+  });
   if (pass.wants(Site::kTokens, -1)) {
     const Rows ids = pass.make(out.n, 1);
     for (int64_t i = 0; i < out.n; ++i) {
@@ -65,7 +65,8 @@ Rows self_attention(Pass& pass, int layer, const AttentionShape& shape,
 void add_residual(Pass& pass, Site site, int layer, const Rows& x, const Rows& y) {
   CUTAWAY_SPAN(span, "ops::add_residual", "x", x.view(), "y", y.view());
   CUTAWAY_CHECK(x.n == y.n && x.d == y.d);
-  for (int64_t i = 0; i < x.n; ++i) pass.table.add(x.row(i), y.row(i), x.d, x.row(i));
+  for_rows(pass, x.n,
+           [&](int64_t i) noexcept { pass.table.add(x.row(i), y.row(i), x.d, x.row(i)); });
   pass.tap(site, layer, x);
   CUTAWAY_OUT(span, "x", x.view());
 }

@@ -82,7 +82,7 @@ Rope::Angles Rope::angles(Pass& pass) const {
   const int64_t pairs = n_rot_ / 2;
   Angles out{pass.make(pass.rows(), pairs), pass.make(pass.rows(), pairs)};
   for (const Slice& slice : pass.batch.slices) {
-    for (int64_t i = 0; i < slice.n; ++i) {
+    for_rows(pass, slice.n, [&](int64_t i) noexcept {
       const auto position = static_cast<double>(slice.first_position + i);
       float* cos = out.cos.row(slice.first_row + i);
       float* sin = out.sin.row(slice.first_row + i);
@@ -92,7 +92,7 @@ Rope::Angles Rope::angles(Pass& pass) const {
         cos[j] = static_cast<float>(c * magnitude_);
         sin[j] = static_cast<float>(s * magnitude_);
       }
-    }
+    });
   }
   CUTAWAY_OUT(span, "cos", out.cos.view(), "sin", out.sin.view());
   return out;
