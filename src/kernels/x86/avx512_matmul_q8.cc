@@ -6,10 +6,14 @@
 namespace cutaway::kernels::avx512 {
 namespace {
 
-// How far ahead of the one column that decode runs: two pages, since the processor's own
-// prefetching stops at the end of each.
+// How far ahead of weights that come from memory: two pages, since the processor's own prefetching
+// stops at the end of each.
 constexpr size_t kPrefetchBytes = 8192;
-constexpr int kTileColumns = 6;  // × 2 groups = 12 integer and 12 float sums, in 32 registers
+// Columns of a tile: 6 × 2 groups = 12 integer and 12 float sums in 32 registers; one group alone
+// needs more columns for as many sums at once.
+constexpr int tile_columns(int groups) noexcept { return groups == 1 ? 8 : 6; }
+constexpr int64_t kChunkBytes = 384 * 1024;
+constexpr int64_t kLeastChunk = 24;  // a multiple of either tile's columns
 
 // Where the activations of C consecutive columns lie. Strides, not pointers: 4 · C pointers would
 // not stay in registers.
@@ -133,51 +137,92 @@ CUTAWAY_INLINE void add_block(const Block* const (&block)[G], const Columns& x,
   }
 }
 
-// The call's constants.
-struct Product {
-  const PackedMatrix& w;
-  int64_t group_begin;  // whose rows begin at y
-  const Q8Activations& x;
-  float* y;
-  int64_t y_stride;
+// G consecutive groups: the weights of one tile.
+template <typename Block, int G>
+struct Groups {
+  const Block* block[G];
+  __mmask16 rows[G];
+  int64_t blocks;
 };
 
-// C columns from `first` on × the G groups from g on.
-template <Layout layout, int C, int G>
-void tile(const Product& p, int64_t g, int64_t first) noexcept {
-  using Block = BlockOf<layout>;
-  Columns columns(p.x, first);
+// What a tile asks the memory for meanwhile.
+struct Fetch {
+  size_t distance;   // bytes from the weights at hand to those of its own that it fetches
+  const char* next;  // the groups that follow, into the second cache: next_bytes a block
+  size_t next_bytes;
+};
+
+// C columns from `column` on × the groups; y is the place of the first group's row 0 of column 0.
+template <int C, int G, typename Block>
+void tile(const Groups<Block, G>& groups, const Q8Activations& x, int64_t column,
+          const Fetch& fetch, float* y, int64_t y_stride) noexcept {
+  Columns columns(x, column);
   const Block* block[G];
-  for (int i = 0; i < G; ++i) block[i] = reinterpret_cast<const Block*>(p.w.group(g + i));
+  for (int g = 0; g < G; ++g) block[g] = groups.block[g];
+  const char* next = fetch.next;
+  const size_t next_bytes = fetch.next_bytes, distance = fetch.distance;
   __m512 acc[C][G];
+#pragma GCC unroll 8
   for (int c = 0; c < C; ++c) {
-    for (int i = 0; i < G; ++i) acc[c][i] = _mm512_setzero_ps();
+#pragma GCC unroll 4
+    for (int g = 0; g < G; ++g) acc[c][g] = _mm512_setzero_ps();
   }
-  for (int64_t b = p.x.cols / kBlockK; b > 0; --b) {
-    if constexpr (C == 1) {
-      for (int i = 0; i < G; ++i) {
-        const auto* ahead = reinterpret_cast<const char*>(block[i]) + kPrefetchBytes;
-        for (size_t at = 0; at < sizeof(Block); at += 64) _mm_prefetch(ahead + at, _MM_HINT_T0);
-      }
+  for (int64_t b = groups.blocks; b > 0; --b) {
+    for (int g = 0; g < G; ++g) {
+      const auto* ahead = reinterpret_cast<const char*>(block[g]) + distance;
+      for (size_t at = 0; at < sizeof(Block); at += 64) _mm_prefetch(ahead + at, _MM_HINT_T0);
     }
+    for (size_t at = 0; at < next_bytes; at += 64) _mm_prefetch(next + at, _MM_HINT_T1);
+    next += next_bytes;
     add_block<C, G>(block, columns, acc);
     columns.next_block();
-    for (int i = 0; i < G; ++i) ++block[i];
+    for (int g = 0; g < G; ++g) ++block[g];
   }
-  for (int i = 0; i < G; ++i) {
-    const __mmask16 rows = first_lanes(p.w.rows - (g + i) * kGroupRows);
-    float* y = p.y + first * p.y_stride + (g + i - p.group_begin) * kGroupRows;
-    for (int c = 0; c < C; ++c) _mm512_mask_storeu_ps(y + c * p.y_stride, rows, acc[c][i]);
+  y += column * y_stride;
+#pragma GCC unroll 8
+  for (int c = 0; c < C; ++c) {
+#pragma GCC unroll 4
+    for (int g = 0; g < G; ++g) {
+      _mm512_mask_storeu_ps(y + c * y_stride + g * kGroupRows, groups.rows[g], acc[c][g]);
+    }
   }
 }
 
-// Columns [first, end) × G groups, C at a time, then the rest.
-template <Layout layout, int C, int G>
-void columns(const Product& p, int64_t g, int64_t first, int64_t end) noexcept {
-  for (; end - first >= C; first += C) tile<layout, C, G>(p, g, first);
-  if constexpr (C > 1) {
-    if (first < end) columns<layout, C - 1, G>(p, g, first, end);
+// Columns [column, end) × the groups, C at a time, then the rest. The first tile finds its weights
+// in memory or, fetched by the tiles of the groups before, in the second cache; the others find
+// them in the second cache.
+template <int C, int G, typename Block>
+CUTAWAY_INLINE void tiles(const Groups<Block, G>& groups, const Q8Activations& x, int64_t column,
+                          int64_t end, Fetch fetch, float* y, int64_t y_stride) noexcept {
+  for (; end - column >= C; column += C) {
+    tile<C, G>(groups, x, column, fetch, y, y_stride);
+    fetch.next += static_cast<size_t>(groups.blocks) * fetch.next_bytes;
+    fetch.distance = 2 * sizeof(Block);
   }
+  if constexpr (C > 1) {
+    if (column < end) tiles<C - 1, G>(groups, x, column, end, fetch, y, y_stride);
+  }
+}
+
+// Columns [column, end) × the G groups from g on.
+template <Layout layout, int G>
+void columns_of_groups(const PackedMatrix& w, int64_t g, const Q8Activations& x, int64_t column,
+                       int64_t end, float* y, int64_t y_stride) noexcept {
+  using Block = BlockOf<layout>;
+  Groups<Block, G> groups;
+  groups.blocks = w.cols / kBlockK;
+  for (int i = 0; i < G; ++i) {
+    groups.block[i] = reinterpret_cast<const Block*>(w.group(g + i));
+    groups.rows[i] = first_lanes(w.rows - (g + i) * kGroupRows);
+  }
+  constexpr int kColumns = tile_columns(G);
+  const int64_t count = (end - column + kColumns - 1) / kColumns;
+  constexpr int64_t kLines = G * sizeof(Block) / 64;
+  Fetch fetch;
+  fetch.distance = kPrefetchBytes;
+  fetch.next = reinterpret_cast<const char*>(groups.block[0] + groups.blocks * G);
+  fetch.next_bytes = count == 1 ? 0 : 64 * static_cast<size_t>((kLines + count - 1) / count);
+  tiles<kColumns, G>(groups, x, column, end, fetch, y, y_stride);
 }
 
 }  // namespace
@@ -185,16 +230,21 @@ void columns(const Product& p, int64_t g, int64_t first, int64_t end) noexcept {
 template <Layout layout>
 void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
                const Q8Activations& x, int64_t n, float* y, int64_t y_stride) noexcept {
-  const Product product = {w, group_begin, x, y, y_stride};
   // Columns whose activations stay in the second cache while all groups pass over them.
-  constexpr int64_t kChunkBytes = 384 * 1024;
-  int64_t chunk = w.cols > 0 ? kChunkBytes / w.cols / kTileColumns * kTileColumns : n;
-  if (chunk < kTileColumns) chunk = kTileColumns;
+  int64_t chunk = w.cols > 0 ? kChunkBytes / w.cols / kLeastChunk * kLeastChunk : n;
+  if (chunk < kLeastChunk) chunk = kLeastChunk;
+  // Columns that fit one tile wait for memory, which serves one stream better than two.
+  const int64_t step = n <= tile_columns(1) ? 1 : 2;
   for (int64_t c0 = 0; c0 < n; c0 += chunk) {
-    const int64_t c_end = n - c0 < chunk ? n : c0 + chunk;
-    int64_t g = group_begin;
-    for (; g + 2 <= group_end; g += 2) columns<layout, kTileColumns, 2>(product, g, c0, c_end);
-    if (g < group_end) columns<layout, kTileColumns, 1>(product, g, c0, c_end);
+    const int64_t end = n - c0 < chunk ? n : c0 + chunk;
+    for (int64_t g = group_begin; g < group_end; g += step) {
+      float* to = y + (g - group_begin) * kGroupRows;
+      if (step == 2 && g + 1 < group_end) {
+        columns_of_groups<layout, 2>(w, g, x, c0, end, to, y_stride);
+      } else {
+        columns_of_groups<layout, 1>(w, g, x, c0, end, to, y_stride);
+      }
+    }
   }
 }
 
