@@ -11,6 +11,11 @@ constexpr bool kX86 = true;
 #else
 constexpr bool kX86 = false;
 #endif
+#ifdef CUTAWAY_KERNELS_NEON
+constexpr bool kArm = true;
+#else
+constexpr bool kArm = false;
+#endif
 
 // The first requirement of the AVX2 table that the processor lacks, or null.
 [[maybe_unused]] const char* missing_for_avx2() noexcept {
@@ -32,6 +37,14 @@ constexpr bool kX86 = false;
   return missing_for_avx2();
 }
 
+// The same of the NEON table.
+[[maybe_unused]] const char* missing_for_neon() noexcept {
+  const CpuFeatures& cpu = cpu_features();
+  if (!cpu.neon) return "neon";
+  if (!cpu.dotprod) return "dotprod";
+  return nullptr;
+}
+
 struct Candidate {
   const char* name;
   const KernelTable* table;  // null: not available
@@ -40,18 +53,18 @@ struct Candidate {
 
 std::vector<Candidate> candidates() {
   const char* kOtherTarget = "not built for this target";
-  const char* kLater = "not built yet in this version";
   std::vector<Candidate> list;
-  const auto add_x86 = [&](const char* name, const KernelTable* table, const char* missing) {
+  const auto add = [&](const char* name, const KernelTable* table, bool built,
+                       const char* missing) {
     std::string reason;
     if (table == nullptr) {
-      reason = kX86 ? std::string("the processor has no ") + missing : kOtherTarget;
+      reason = built ? std::string("the processor has no ") + missing : kOtherTarget;
     }
     list.push_back({name, table, reason});
   };
-  add_x86("avx512", avx512_table(), missing_for_avx512());
-  add_x86("avx2", avx2_table(), missing_for_avx2());
-  list.push_back({"neon", nullptr, kX86 ? kOtherTarget : kLater});
+  add("avx512", avx512_table(), kX86, missing_for_avx512());
+  add("avx2", avx2_table(), kX86, missing_for_avx2());
+  add("neon", neon_table(), kArm, missing_for_neon());
   list.push_back({"ref", ref_table(), ""});
   return list;
 }
@@ -69,6 +82,14 @@ const KernelTable* avx2_table() noexcept {
 const KernelTable* avx512_table() noexcept {
 #ifdef CUTAWAY_KERNELS_AVX512
   return missing_for_avx512() == nullptr ? &kAvx512Table : nullptr;
+#else
+  return nullptr;
+#endif
+}
+
+const KernelTable* neon_table() noexcept {
+#ifdef CUTAWAY_KERNELS_NEON
+  return missing_for_neon() == nullptr ? &kNeonTable : nullptr;
 #else
   return nullptr;
 #endif

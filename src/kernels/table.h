@@ -130,5 +130,6 @@ Result<Selection> select_table(const std::string& forced);
 const KernelTable* ref_table() noexcept;
 const KernelTable* avx2_table() noexcept;
 const KernelTable* avx512_table() noexcept;
+const KernelTable* neon_table() noexcept;
 
 }  // namespace cutaway::kernels

@@ -10,5 +10,7 @@ extern const KernelTable kRefTable;
 extern const KernelTable kAvx2Table;
 // Calling an entry needs those and AVX-512 F, BW, VL, DQ and VNNI.
 extern const KernelTable kAvx512Table;
+// Calling an entry needs ARMv8.2-A's SIMD with the dot product.
+extern const KernelTable kNeonTable;
 
 }  // namespace cutaway::kernels

@@ -18,7 +18,7 @@ void put(std::vector<uint8_t>& bytes, const Block& block) {
 std::vector<const KernelTable*> runnable_tables() {
   static const std::vector<const KernelTable*> tables = [] {
     std::vector<const KernelTable*> list = {ref_table()};
-    for (const KernelTable* table : {avx2_table(), avx512_table()}) {
+    for (const KernelTable* table : {avx2_table(), avx512_table(), neon_table()}) {
       if (table != nullptr) list.push_back(table);
     }
     const auto selection = select_table("");
@@ -31,6 +31,8 @@ std::vector<const KernelTable*> runnable_tables() {
   }();
   return tables;
 }
+
+bool emulated() { return std::getenv("CUTAWAY_EMULATED") != nullptr; }
 
 std::vector<uint8_t> random_weights(DType type, int64_t rows, int64_t cols, std::mt19937& random) {
   std::uniform_real_distribution<float> scale(-0.2f, 0.2f);

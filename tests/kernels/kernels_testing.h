@@ -18,6 +18,10 @@ namespace cutaway::kernels::testing {
 // The tables that this machine can run, ref first; prints the names of those that it cannot, once.
 std::vector<const KernelTable*> runnable_tables();
 
+// True where an emulator runs the tests (CTest then sets CUTAWAY_EMULATED): fewer of the large
+// sizes and of the samples, each kind of them still there.
+bool emulated();
+
 inline constexpr DType kWeightTypes[] = {DType::kQ4_1, DType::kQ4_0, DType::kQ8_0,
                                          DType::kF16,  DType::kBF16, DType::kF32};
 

@@ -1,0 +1,25 @@
+#include "kernels/arm/neon.h"
+#include "kernels/tables.h"
+
+namespace cutaway::kernels {
+
+constinit const KernelTable kNeonTable = {
+    .name = "neon",
+    .matmul_q8 = {neon::matmul_q8<Layout::kNibbleMin>, neon::matmul_q8<Layout::kNibble>,
+                  neon::matmul_q8<Layout::kByte>, nullptr, nullptr, nullptr},
+    .matmul_f32 = {neon::matmul_f32<Layout::kNibbleMin>, neon::matmul_f32<Layout::kNibble>,
+                   neon::matmul_f32<Layout::kByte>, neon::matmul_f32<Layout::kHalf>,
+                   neon::matmul_f32<Layout::kBrain>, neon::matmul_f32<Layout::kFloat>},
+    .quantize_q8 = neon::quantize_q8,
+    .rms_norm = neon::rms_norm,
+    .rope = neon::rope,
+    .add = neon::add,
+    .silu_mul = neon::silu_mul,
+    .store_key = neon::store_key,
+    .store_value = neon::store_value,
+    .attention_tile = neon::attention_tile,
+    .attention_merge = neon::attention_merge,
+    .attention_finish = neon::attention_finish,
+};
+
+}  // namespace cutaway::kernels
