@@ -41,6 +41,10 @@ def run(what: str, args: str, code: int, *names: str, **more) -> WrongUse:
     return WrongUse(what, words, code, names, **more)
 
 
+def synth(what: str, args: str, code: int, *names: str, **more) -> WrongUse:
+    return WrongUse(what, ["synth", *shlex.split(args)], code, names, **more)
+
+
 def model(what: str, file: str, code: int, *names: str, **more) -> WrongUse:
     return WrongUse(what, ["run", "-m", file, "hi"], code, names, **more)
 
@@ -221,6 +225,30 @@ PULLS = [
          prepare=lambda f: {"CUTAWAY_HOME": str(f / "read-only")}),
 ]
 
+SYNTHESIS = [
+    synth("no shape", "", USAGE, "SHAPE", "--list"),
+    synth("an unknown shape", "llama-3.1-8 Q4_1 o.gguf", USAGE, "'llama-3.1-8'", "llama-3.1-8b", "qwen2.5-7b"),
+    synth("no type", "smollm2-135m", USAGE, "TYPE", "F16", "Q4_1"),
+    synth("an unknown type", "smollm2-135m Q4_2 o.gguf", USAGE, "'Q4_2'", "F16", "Q4_1"),
+    synth("no file to write", "smollm2-135m Q4_1", USAGE, "OUT.gguf"),
+    synth("an empty file name", "smollm2-135m Q4_1 ''", USAGE, "output", "empty"),
+    synth("layers 0", "smollm2-135m Q4_1 o.gguf --layers 0", USAGE, "--layers", "'0'"),
+    synth("more layers than the shape has", "smollm2-135m Q4_1 o.gguf --layers 31", USAGE, "31", "30"),
+    synth("a seed of random weights that is no number", "smollm2-135m Q4_1 o.gguf --seed x", USAGE, "--seed", "x"),
+    synth("a list of one shape", "--list smollm2-135m", USAGE, "--list"),
+    synth("random weights over a file that is there", "smollm2-135m Q4_1 tiny.gguf --layers 1", FAILED,
+          "tiny.gguf", "--force"),
+    synth("random weights over a folder", "smollm2-135m Q4_1 folder --layers 1 --force", FAILED, "folder",
+          "regular file"),
+    synth("random weights in a folder that is not there", "smollm2-135m Q4_1 none/o.gguf --layers 1", FAILED,
+          "none/o.gguf", "No such file"),
+    synth("random weights for a disk that is too small", "smollm2-135m Q4_1 full-home/o.gguf", FAILED,
+          "full-home/o.gguf", "bytes are needed", "are free", how="small disk"),
+    synth("random weights under a limit on the size of files", "smollm2-135m Q4_1 o.gguf --layers 1", FAILED,
+          "o.gguf", "File too large", before=limit_file_size,
+          shown="cutaway synth smollm2-135m Q4_1 o.gguf --layers 1  (under ulimit -f)"),
+]
+
 SECTIONS = {"Commands and flags": COMMANDS, "Models": MODELS, "Prompts": PROMPTS, "Sampling": SETTINGS,
             "Computation": COMPUTATION, "Traces": TRACES, "Output": OUTPUT,
-            "tokenize, capture, info, bench, rm": OTHERS, "Pulling": PULLS}
+            "tokenize, capture, info, bench, rm": OTHERS, "Pulling": PULLS, "Random weights": SYNTHESIS}

@@ -73,7 +73,7 @@ def message(result: program.Result, folder: Path) -> str:
     text = " ".join(lines).replace(str(folder / "home"), "$CUTAWAY_HOME").replace(str(folder) + "/", "")
     text = re.sub(r"\.partial-\w{6}", ".partial-XXXXXX", text)
     text = re.sub(r"available here: [\w, ]*\w", "available here: …", text)
-    return re.sub(r", \d+ MB are free", ", N MB are free", text)
+    return re.sub(r", \d+ (MB|bytes) are free", r", N \1 are free", text)
 
 
 def problems(use: WrongUse, result: program.Result, folder: Path) -> list[str]:
@@ -85,7 +85,7 @@ def problems(use: WrongUse, result: program.Result, folder: Path) -> list[str]:
         found.append(f"stdout has {result.out[:80]!r}")
     if any(word in text for word in ("terminate called", "Segmentation", "CHECK failed")):
         found.append("the program broke down")
-    left = [p.name for p in folder.rglob(".partial-*")]
+    left = [p.name for pattern in (".partial-*", "*.part", "o.gguf") for p in folder.rglob(pattern)]
     if left:
         found.append(f"{left[0]} was left behind")
     return [f"{p}: {text!r}" for p in found]

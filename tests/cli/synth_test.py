@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""`cutaway synth` as people and scripts use it. CUTAWAY_BINARY names the program."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import cli_test
+import program
+from cli_test import FOLDER, document, ok
+from program import Terminal
+
+SMALL = ["synth", "smollm2-135m", "Q4_1"]
+
+
+def parts() -> list[str]:
+    return [p.name for p in FOLDER.iterdir() if p.name.endswith(".part")]
+
+
+def test_a_file_is_made_and_runs():
+    got = document([*SMALL, "s.gguf", "--layers", "2", "--json"])
+    assert got["bytes"] == (FOLDER / "s.gguf").stat().st_size
+    assert {k: got[k] for k in ("file", "shape", "architecture", "type", "layers", "seed")} == {
+        "file": "s.gguf", "shape": "smollm2-135m", "architecture": "llama", "type": "Q4_1", "layers": 2,
+        "seed": 0}
+    assert got["timings"]["write_ms"] > 0 and got["tensors"] == 20
+    info = document(["info", "-m", "s.gguf", "--json"])["model"]
+    assert info["parameters"] == got["parameters"] and info["layers"] == 2 and info["vocab"] == 49152
+    assert "random weights" in str(info["metadata"]["general.name"])
+    run = document(["run", "-m", "s.gguf", "--raw", "-n", "4", "--json", "hello  world"])
+    assert run["usage"] == {**run["usage"], "input_tokens": 12, "output_tokens": 4}, run["usage"]
+    runs = document(["bench", "-m", "s.gguf", "-p", "8", "-n", "2", "--reps", "1", "--json"])["runs"]
+    assert all(r["tps"]["median"] > 0 for r in runs)
+
+
+def test_text_comes_back_through_the_made_up_vocabulary():
+    ok([*SMALL, "v.gguf", "--layers", "1"])
+    text = "three   spaces, 한국어 🙂\n"
+    got = document(["tokenize", "-m", "v.gguf", "--json", text])
+    assert bytes(b for t in got["tokens"] for b in t["bytes"]) == text.encode()
+    assert got["n"] == len(text.encode()) - 1  # the one merge
+    assert document(["tokenize", "-m", "v.gguf", "--special", "--json", "<|end|>"])["n"] == 1
+
+
+def test_the_same_seed_is_the_same_file():
+    for name, more in (("a", []), ("b", ["-t", "1"]), ("c", ["--seed", "0"]), ("d", ["--seed", "1"])):
+        ok([*SMALL, f"{name}.gguf", "--layers", "1", *more])
+    a, b, c, d = ((FOLDER / f"{name}.gguf").read_bytes() for name in "abcd")
+    assert a == b == c and a != d and len(a) == len(d)
+
+
+def test_force_replaces():
+    (FOLDER / "f.gguf").write_text("mine")
+    ok([*SMALL, "f.gguf", "--layers", "1"], code=1)
+    assert (FOLDER / "f.gguf").read_text() == "mine"
+    ok([*SMALL, "f.gguf", "--layers", "1", "--force"])
+    assert (FOLDER / "f.gguf").read_bytes()[:4] == b"GGUF"
+
+
+def test_a_result_for_people():
+    out = ok(["synth", "smollm2-135m", "q8_0", "p.gguf", "--layers", "1"]).out.decode()
+    assert re.fullmatch(r"p\.gguf: smollm2-135m, 1 layers, 31\.9 M random parameters, Q8_0, "
+                        r"3\d\.\d MB in \d+\.\d s\n", out), out
+
+
+def test_list():
+    listed = document(["synth", "--list", "--json"])["shapes"]
+    by_name = {s["name"]: s for s in listed}
+    assert by_name["llama-3.1-8b"]["parameters"] == 8_030_261_248
+    assert by_name["qwen2.5-0.5b"]["tied"] and not by_name["qwen2.5-7b"]["tied"]
+    types = list(listed[0]["bytes"])
+    shown = ok(["synth", "--list"]).out.decode().splitlines()
+    assert shown[0].split() == ["shape", "arch", "parameters", *types]
+    assert [line.split()[0] for line in shown[1:]] == list(by_name)
+    helped = ok(["synth", "--help"]).out.decode()
+    assert all(name in helped for name in types)
+
+
+def test_ctrl_c_leaves_nothing():
+    process = subprocess.Popen([program.binary(), "synth", "llama-3.1-8b", "Q4_1", "big.gguf", "-t", "1"],
+                               cwd=FOLDER, env=program.environment(FOLDER), stderr=subprocess.PIPE)
+    end = time.monotonic() + 30
+    while not parts() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert parts(), "the file was not begun"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and b"cancelled" in err, (process.returncode, err)
+    assert not parts() and not (FOLDER / "big.gguf").exists()
+
+
+def test_progress_on_a_terminal_is_drawn_and_removed():
+    terminal = Terminal(["synth", "smollm2-1.7b", "Q8_0", "t.gguf"], FOLDER)
+    terminal.wait_for("write ")
+    terminal.wait_for(" of 1.8 GB")
+    os.kill(terminal.pid, signal.SIGINT)
+    terminal.wait_for("\r\033[K")
+    terminal.wait_for("cancelled")
+    assert terminal.finish() == 130
+    assert not parts() and not (FOLDER / "t.gguf").exists()
+
+
+def test_memory_stays_flat():
+    """286 MB of weights in far less memory."""
+    ok(["synth", "smollm2-360m", "F16", "m.gguf", "--layers", "10"])
+    script = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); " \
+             "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    done = subprocess.run([sys.executable, "-c", script, program.binary(), "synth", "smollm2-360m", "F16",
+                           "m.gguf", "--layers", "10", "--force", "--json"], cwd=FOLDER, check=True,
+                          env=program.environment(FOLDER), capture_output=True, text=True)
+    kilobytes = int(done.stdout.splitlines()[-1])
+    assert (FOLDER / "m.gguf").stat().st_size > 250e6 and kilobytes < 100_000, kilobytes
+
+
+if __name__ == "__main__":
+    sys.exit(cli_test.main(globals()))
