@@ -26,9 +26,11 @@ CUTAWAY_INLINE void score_blocks(const AttentionTileArgs& args, const float* con
   const __m256 scale = _mm256_set1_ps(args.scale);
   const __m256 cap = _mm256_set1_ps(args.soft_cap);
   const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     const __m256i begin = _mm256_set1_epi32(args.begin[r0 + r]);
     const __m256i end = _mm256_set1_epi32(args.end[r0 + r]);
+#pragma GCC unroll 8
     for (int v = 0; v < 2 * B; ++v) {
       __m256 s = _mm256_mul_ps(acc[r][v / 2][v % 2], scale);
       if (args.soft_cap > 0) s = _mm256_mul_ps(cap, tanh8(_mm256_div_ps(s, cap)));
@@ -67,6 +69,7 @@ CUTAWAY_INLINE void soften(float* scores, int64_t begin, int64_t end, float* max
 template <int R>
 struct Seen {
   explicit Seen(const AttentionTileArgs& args, int64_t r0) noexcept {
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       begin[r] = args.begin[r0 + r];
       end[r] = args.end[r0 + r];
@@ -81,9 +84,11 @@ struct Seen {
   template <typename One, typename All>
   void in_order(const One& one, const All& all) const noexcept {
     const bool together = all_begin < all_end;
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) one(r, begin[r], together ? all_begin : end[r]);
     if (!together) return;
     all(all_begin, all_end);
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) one(r, all_end, end[r]);
   }
 
@@ -96,6 +101,7 @@ void plain_values(const AttentionTileArgs& args, const Seen<R>& seen, const floa
                   float* const* out) noexcept {
   const auto* v = static_cast<const Element<T>*>(args.tile.v);
   const int64_t ahead = bytes_ahead(args.tile.v, args.next.v);
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     std::memset(out[r], 0, static_cast<size_t>(args.d_v) * sizeof(float));
   }
@@ -128,6 +134,7 @@ void quantised_values(const AttentionTileArgs& args, const Seen<R>& seen,
     float scaled[R][kTilePositions];
     const float* block_weights[R];
     float* block_out[R];
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       block_weights[r] = scaled[r];
       block_out[r] = out[r] + b * kKvBlock;
@@ -157,6 +164,7 @@ void attend(const AttentionTileArgs& args, int64_t r0) noexcept {
   const float* q[R];
   const float* sums[R] = {};
   float query_sums[R][kMaxKvBlocks];
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     q[r] = args.q[r0 + r];
     if constexpr (T == KvType::kQ4) {
@@ -175,6 +183,7 @@ void attend(const AttentionTileArgs& args, int64_t r0) noexcept {
 
   const float* weights[R];
   float* out[R];
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     weights[r] = scores[r];
     out[r] = args.out + (r0 + r) * args.d_v;
@@ -265,6 +274,7 @@ CUTAWAY_INLINE void quantise_q4(const float* x, int64_t n, uint8_t* q, uint16_t*
   const float range = high - min;
   *d = to_half(block.all_finite ? (range > 0 ? range : 0.0f) / 15.0f : kNan);
   const float scale = from_half(*d);
+#pragma GCC unroll 8
   for (int u = 0; u < 2; ++u) {
     alignas(32) int32_t lows[8], highs[8];
     _mm256_store_si256(reinterpret_cast<__m256i*>(lows), quantise(block.x[u], min, scale, 0, 15));

@@ -73,6 +73,7 @@ CUTAWAY_INLINE void block_sums(const float* q, int64_t d, float* sums) noexcept 
 template <int R, int B>
 CUTAWAY_INLINE void add_products(const float* const (&q)[R], int64_t i, int b, __m256 k0, __m256 k1,
                                  __m256 (&acc)[R][B][2]) noexcept {
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     const __m256 value = _mm256_broadcast_ss(q[r] + i);
     acc[r][b][0] = _mm256_fmadd_ps(value, k0, acc[r][b][0]);
@@ -82,7 +83,9 @@ CUTAWAY_INLINE void add_products(const float* const (&q)[R], int64_t i, int b, _
 
 template <int R, int B>
 CUTAWAY_INLINE void clear(__m256 (&acc)[R][B][2]) noexcept {
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int b = 0; b < B; ++b) acc[r][b][0] = acc[r][b][1] = _mm256_setzero_ps();
   }
 }
@@ -94,6 +97,7 @@ CUTAWAY_INLINE void plain_products(const void* k, int64_t d, int64_t block, int6
   const auto* keys = static_cast<const Element<T>*>(k) + block * d * kKeyLanes;
   clear(acc);
   for (int64_t i = 0; i < d; ++i) {
+#pragma GCC unroll 8
     for (int b = 0; b < B; ++b) {
       const Element<T>* at = keys + (b * d + i) * kKeyLanes;
       if constexpr (R <= kFewRows) fetch(at, ahead);
@@ -110,6 +114,7 @@ CUTAWAY_INLINE void stored_products(const Element<T>* keys, int64_t step_b, int6
   clear(acc);
   const int64_t bytes = T == KvType::kQ8 || n < kHalfBlock ? n : kHalfBlock;  // per position
   for (int64_t i = 0; i < bytes; ++i) {
+#pragma GCC unroll 8
     for (int b = 0; b < B; ++b) {
       const Element<T>* at = keys + b * step_b + i * kKeyLanes;
       if constexpr (R <= kFewRows) {
@@ -141,21 +146,26 @@ CUTAWAY_INLINE void scaled_products(const void* k, int64_t d, int64_t block, int
   clear(acc);
   for (int64_t s = 0; s < blocks; ++s) {
     const float* at[R];
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) at[r] = q[r] + s * kKvBlock;
     const int64_t n = d - s * kKvBlock < kKvBlock ? d - s * kKvBlock : kKvBlock;
     __m256 part[R][B][2];
     stored_products<T, R, B>(keys + s * kPerBlock * kKeyLanes, per_position * kKeyLanes, n, ahead,
                              at, part);
+#pragma GCC unroll 8
     for (int b = 0; b < B; ++b) {
+#pragma GCC unroll 8
       for (int v = 0; v < 2; ++v) {
         const uint16_t* scale = scales + (b * blocks + s) * kKeyLanes + 8 * v;
         if constexpr (R <= kFewRows) fetch(scale, ahead);
         const __m256 d8 = load_halves(scale);
+#pragma GCC unroll 8
         for (int r = 0; r < R; ++r) acc[r][b][v] = _mm256_fmadd_ps(part[r][b][v], d8, acc[r][b][v]);
         if constexpr (T == KvType::kQ4) {
           const uint16_t* min = scale + kTilePositions * blocks;
           if constexpr (R <= kFewRows) fetch(min, ahead);
           const __m256 m8 = load_halves(min);
+#pragma GCC unroll 8
           for (int r = 0; r < R; ++r) {
             acc[r][b][v] = _mm256_fmadd_ps(_mm256_broadcast_ss(sums[r] + s), m8, acc[r][b][v]);
           }
@@ -171,19 +181,26 @@ CUTAWAY_INLINE void add_vectors(const Element<T>* v, int64_t d, const float* con
                                 int64_t begin, int64_t end, float* const* out, int64_t i,
                                 int64_t ahead) noexcept {
   __m256 acc[R][V];
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int u = 0; u < V; ++u) acc[r][u] = _mm256_loadu_ps(out[r] + i + 8 * u);
   }
   for (int64_t p = begin; p < end; ++p) {
     __m256 value[V];
     if constexpr (R <= kFewRows) fetch(v + p * d + i, ahead);
+#pragma GCC unroll 8
     for (int u = 0; u < V; ++u) value[u] = load8(v + p * d + i + 8 * u);
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const __m256 weight = _mm256_broadcast_ss(weights[r] + p);
+#pragma GCC unroll 8
       for (int u = 0; u < V; ++u) acc[r][u] = _mm256_fmadd_ps(weight, value[u], acc[r][u]);
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int u = 0; u < V; ++u) _mm256_storeu_ps(out[r] + i + 8 * u, acc[r][u]);
   }
 }
@@ -208,6 +225,7 @@ void add_plain_values(const Element<T>* v, int64_t d, const float* const* weight
   }
   for (; i + 8 <= d; i += 8) add_vectors<T, R, 1>(v, d, weights, begin, end, out, i, ahead);
   if (i == d) return;
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     __m256 acc = load_first(out[r] + i, d - i);
     for (int64_t p = begin; p < end; ++p) {
@@ -226,7 +244,9 @@ CUTAWAY_INLINE void add_stored(const Element<T>* v, int64_t stride, const float*
                                int64_t begin, int64_t end, float* const* out, int64_t n, int first,
                                const char* next) noexcept {
   __m256 acc[R][V];
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int u = 0; u < V; ++u) {
       acc[r][u] = load_first(out[r] + 8 * (first + u), n - 8 * (first + u));
     }
@@ -237,7 +257,9 @@ CUTAWAY_INLINE void add_stored(const Element<T>* v, int64_t stride, const float*
       _mm_prefetch(next + p * (T == KvType::kQ8 ? kKvBlock : kHalfBlock), _MM_HINT_T0);
     }
     __m256 weight[R];
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) weight[r] = _mm256_broadcast_ss(weights[r] + p);
+#pragma GCC unroll 8
     for (int u = 0; u < V; ++u) {
       __m256 value;
       if constexpr (T == KvType::kQ8) {
@@ -246,10 +268,13 @@ CUTAWAY_INLINE void add_stored(const Element<T>* v, int64_t stride, const float*
         const __m256i bytes = load_nibbles(at + 8 * ((first + u) % 2));
         value = first + u < 2 ? low_halves(bytes) : high_halves(bytes);
       }
+#pragma GCC unroll 8
       for (int r = 0; r < R; ++r) acc[r][u] = _mm256_fmadd_ps(weight[r], value, acc[r][u]);
     }
   }
+#pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
     for (int u = 0; u < V; ++u) {
       store_first(out[r] + 8 * (first + u), n - 8 * (first + u), acc[r][u]);
     }
