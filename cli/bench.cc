@@ -1,11 +1,14 @@
-// cutaway bench: how fast this machine prefills and decodes with a model.
+// cutaway bench: how fast this machine prefills and decodes with a model, against what it can do.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <limits>
 
+#include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/exit_status.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
 
@@ -13,15 +16,16 @@ namespace cutaway::cli {
 namespace {
 
 constexpr int64_t kMaxCount = 1 << 20;
+constexpr int64_t kStartPrompt = 16;  // tokens
 
 struct BenchArgs {
   ModelArgs model;
   EngineArgs engine;
   SessionArgs session;
   TraceArgs trace;
-  std::optional<int64_t> prefill, decode, depth, repetitions;
-  std::optional<std::string> batch;
-  bool json = false;
+  std::optional<int64_t> prefill, decode, repetitions;
+  std::optional<std::string> batch, depth;
+  bool json = false, no_limits = false, start = false;
 
   void add_to(Args& args) {
     args.integer("-p,--prefill", prefill, 0, kMaxCount, "N",
@@ -29,9 +33,12 @@ struct BenchArgs {
     args.integer("-n,--decode", decode, 0, kMaxCount, "N",
                  "Tokens of the decode test (default: 128; 0 leaves it out)");
     args.text("-b,--batch", batch, "N,N,…", "Sequences at once (default: 1)");
-    args.integer("--depth", depth, 0, kMaxCount, "N",
-                 "Tokens in the cache before decode is timed (default: 0)");
+    args.text("--depth", depth, "N,N,…", "Tokens in the cache before decode is timed (default: 0)");
     args.integer("--reps", repetitions, 1, 1000, "N", "Repetitions of each test (default: 5)");
+    args.flag("--no-limits", no_limits,
+              "Do not measure how fast the machine reads and multiplies (a second)");
+    args.flag("--start", start,
+              "Instead: the time from the beginning of the load to the first token after 16");
     args.flag("--json", json, "One JSON document on stdout");
     args.group("Model and computation");
     model.add_to(args);
@@ -39,43 +46,140 @@ struct BenchArgs {
     session.add_to(args);
     args.group("Trace");
     trace.add_to(args);
+    args.footer(
+        "Each test runs once to warm up, then --reps times; the median counts. GB/s and GOPS are "
+        "what a token\nreads and multiplies, times tokens per second; limits are measured in the "
+        "same run.\nCtrl-C ends it between repetitions: what was measured is shown, exit status "
+        "130.");
   }
 
   Result<BenchRequest> request() const {
+    const auto wrong = [](const char* field, const std::string& message) {
+      return Error{ErrorCode::kInvalidArgument, message, field};
+    };
     BenchRequest out;
     out.prefill = prefill.value_or(out.prefill);
     out.decode = decode.value_or(out.decode);
-    out.depth = depth.value_or(out.depth);
     out.repetitions = static_cast<int>(repetitions.value_or(out.repetitions));
+    out.limits = !no_limits;
     if (batch) {
       CUTAWAY_ASSIGN(out.batch, parse_integers("--batch", *batch, 1, kMaxCount));
     }
+    if (depth) {
+      CUTAWAY_ASSIGN(out.depth, parse_integers("--depth", *depth, 0, kMaxCount));
+    }
+    if (start && (prefill || decode || batch || depth || repetitions || no_limits)) {
+      return wrong("start", "--start stands alone: it has no tests, depths or repetitions");
+    }
     if (out.prefill == 0 && out.decode == 0) {
-      return Error{ErrorCode::kInvalidArgument, "-p 0 and -n 0 leave no test", "prefill"};
+      return wrong("prefill", "-p 0 and -n 0 leave no test");
     }
     return out;
   }
 };
 
+std::string percent(double part, double whole) {
+  return whole > 0 ? fmt::format("{:.0f} %", 100 * part / whole) : "";
+}
+
 std::string table(const Json& runs) {
-  std::string out = fmt::format("{:<14} {:>6} {:>8} {:>10} {:>17} {:>12} {:>8}\n", "test", "batch",
-                                "threads", "tok/s", "min … max", "bytes/token", "GB/s");
+  std::string out = fmt::format("{:<14} {:>5} {:>7} {:>9} {:>19} {:>12} {:>7} {:>8} {:>7} {:>8}\n",
+                                "test", "batch", "threads", "tok/s", "min … max", "bytes/token",
+                                "GB/s", "of limit", "GOPS", "of limit");
   for (const Json& run : runs) {
     const Json& tps = run.at("tps");
+    const double gbps = run.at("achieved_gbps").get<double>();
+    const double gops = run.at("achieved_gops").get<double>();
     out += fmt::format(
-        "{:<14} {:>6} {:>8} {:>10.1f} {:>17} {:>12} {:>8.1f}\n", run.at("test").get<std::string>(),
-        run.at("batch").get<int64_t>(), run.at("threads").get<int64_t>(),
-        tps.at("median").get<double>(),
+        "{:<14} {:>5} {:>7} {:>9.1f} {:>19} {:>12} {:>7.1f} {:>8} {:>7.1f} {:>8}\n",
+        run.at("test").get<std::string>(), run.at("batch").get<int64_t>(),
+        run.at("threads").get<int64_t>(), tps.at("median").get<double>(),
         fmt::format("{:.1f} … {:.1f}", tps.at("min").get<double>(), tps.at("max").get<double>()),
-        human_bytes(run.value("bytes_per_token", 0.0)), run.value("achieved_gbps", 0.0));
+        human_bytes(run.at("bytes_per_token").get<double>()), gbps,
+        percent(gbps, run.value("limit_gbps", 0.0)), gops,
+        percent(gops, run.value("limit_gops", 0.0)));
   }
   return out;
+}
+
+// What the percentages are of.
+std::string limits_line(const Json& limits, const Json& machine) {
+  return fmt::format(
+      "Limits measured in this run with {} thread{} ({} kernels): reading memory {:.1f} GB/s (a "
+      "buffer of {}; what stays in the cache of {} is faster), int8 {:.0f} GOPS ({}), f32 {:.0f} "
+      "GOPS ({}); two operations per multiply-add.\n",
+      machine.at("threads").get<int>(), machine.at("threads").get<int>() == 1 ? "" : "s",
+      machine.at("kernels").at("chosen").get<std::string>(), limits.at("read_gbps").get<double>(),
+      human_bytes(limits.at("read_buffer_bytes").get<double>()),
+      human_bytes(machine.at("cpu").at("l3_bytes").get<double>()),
+      limits.at("int8_gops").get<double>(), limits.at("int8_instructions").get<std::string>(),
+      limits.at("f32_gops").get<double>(), limits.at("f32_instructions").get<std::string>());
+}
+
+// Says on a terminal which repetition runs; false after Ctrl-C.
+class BenchProgress {
+ public:
+  explicit BenchProgress(bool shown) : shown_(shown && is_terminal(STDERR_FILENO)) {}
+  ~BenchProgress() { write(""); }
+  bool operator()(const Progress& progress) {
+    write(fmt::format("{}: {} of {}", progress.what, progress.done, progress.total));
+    return !interrupted();
+  }
+
+ private:
+  void write(const std::string& line) {
+    if (!shown_ || line == last_) return;
+    const std::string text = "\r\033[K" + line;
+    [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
+    last_ = line;
+  }
+
+  bool shown_;
+  std::string last_;
+};
+
+// From nothing to the first token, in this process. The file is in the page cache after the first
+// time that it is read.
+int start_command(const BenchArgs& args, const SessionOptions& options) {
+  const int64_t begin = now_ns();
+  Loaded loaded = load(args.engine, args.model, &args.trace);
+  if (loaded.status) return *loaded.status;
+  const int64_t ready = now_ns();
+  auto session = loaded.model->start(options);
+  if (!session.ok()) return finish(*loaded.engine, report(session.error()));
+  GenerateRequest request;
+  request.tokens.emplace();
+  for (int32_t id = 0; id < kStartPrompt; ++id) request.tokens->push_back(id);
+  request.max_tokens = 1;
+  request.logprobs = false;
+  request.sampling.temperature = 0;
+  auto generation = (*session)->generate(request, {});
+  const int64_t end = now_ns();
+  session->reset();
+  if (!generation.ok()) return finish(*loaded.engine, report(generation.error()));
+  const auto ms = [](int64_t ns) { return static_cast<double>(ns) / 1e6; };
+  const Json start = {{"load_ms", ms(ready - begin)},
+                      {"first_token_ms", ms(end - ready)},
+                      {"total_ms", ms(end - begin)},
+                      {"prompt_tokens", kStartPrompt},
+                      {"peak_rss_mb", generation->timings.peak_rss_mb}};
+  for (const std::string& warning : generation->warnings) print_warning(warning);
+  if (args.json) {
+    write_json({{"machine", loaded.engine->machine_info()}, {"start", start}});
+  } else {
+    write_out(fmt::format(
+        "loaded after {:.0f} ms, first token {:.0f} ms later: {:.0f} ms in all; "
+        "peak memory {:.0f} MB\n",
+        ms(ready - begin), ms(end - ready), ms(end - begin), generation->timings.peak_rss_mb));
+  }
+  return finish(*loaded.engine, kDone);
 }
 
 }  // namespace
 
 int bench_command(int argc, char** argv) {
-  Args args("cutaway bench", "Measures prefill and decode speed.");
+  Args args("cutaway bench",
+            "Measures prefill and decode speed, and what the machine can do at most.");
   BenchArgs bench_args;
   bench_args.add_to(args);
   if (const auto status = args.parse(argc, argv, 2)) return *status;
@@ -83,21 +187,32 @@ int bench_command(int argc, char** argv) {
   if (!request.ok()) return args.wrong_usage(request.error().message);
   auto options = bench_args.session.options();
   if (!options.ok()) return args.wrong_usage(options.error().message);
+  if (bench_args.start) return start_command(bench_args, *options);
   Loaded loaded = load(bench_args.engine, bench_args.model, &bench_args.trace);
   if (loaded.status) return *loaded.status;
-  auto result = bench(*loaded.model, *request, *options);
-  if (!result.ok()) return finish(*loaded.engine, report(result.error()));
+  std::optional<Result<Json>> result;
+  {
+    BenchProgress progress(!bench_args.trace.on_terminal());
+    request->progress = [&progress](const Progress& at) { return progress(at); };
+    result = bench(*loaded.model, *request, *options);
+  }
+  if (!result->ok()) return finish(*loaded.engine, report(result->error()));
+  const Json& measured = **result;
+  for (const Json& warning : measured.at("warnings")) print_warning(warning.get<std::string>());
+  const Json machine = loaded.engine->machine_info();
+  const bool cancelled = measured.at("cancelled").get<bool>();
   if (bench_args.json) {
     Json model = loaded.model->info(false);
     model.erase("metadata");
     model.erase("tensors");
-    write_json({{"machine", loaded.engine->machine_info()},
-                {"model", std::move(model)},
-                {"runs", result->at("runs")}});
-  } else {
-    write_out(table(result->at("runs")));
+    Json out = {{"machine", machine}, {"model", std::move(model)}};
+    out.update(measured);
+    write_json(out);
+  } else if (!measured.at("runs").empty()) {
+    write_out(table(measured.at("runs")));
+    if (measured.contains("limits")) write_out(limits_line(measured.at("limits"), machine));
   }
-  return finish(*loaded.engine, kDone);
+  return finish(*loaded.engine, cancelled ? kInterrupted : kDone);
 }
 
 }  // namespace cutaway::cli

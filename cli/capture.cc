@@ -123,6 +123,7 @@ int capture_command(int argc, char** argv) {
   if (loaded.status) return *loaded.status;
   auto result = loaded.model->capture(*request, *options);
   if (!result.ok()) return finish(*loaded.engine, report(result.error()));
+  for (const Json& warning : result->at("warnings")) print_warning(warning.get<std::string>());
   if (capture.json) {
     write_json(*result);
   } else {

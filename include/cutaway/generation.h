@@ -50,6 +50,8 @@ struct Generation {
   uint64_t seed = 0;
   Json sampling;            // what took effect
   std::string logits_hash;  // XXH3-128, see docs/architecture.md
+  // Settings without effect; in a session's first answer also what its threads and its context
+  // mean on this machine.
   std::vector<std::string> warnings;
 };
 

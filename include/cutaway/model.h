@@ -21,7 +21,8 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  // Errors: kInvalidArgument (field named), kTooLarge (a prompt that does not fit: both counts),
+  // Errors: kInvalidArgument (field named), kTooLarge (a prompt that does not fit: both counts; a
+  // prompt and max_tokens whose KV cache the available memory cannot hold: both sizes),
   // kUnsupported (messages, and the model has no chat template). `on_token` may be empty.
   virtual Result<Generation> generate(const GenerateRequest& request, const StreamFn& on_token) = 0;
 };
@@ -63,16 +64,27 @@ class Model {
   virtual bool has_chat_template() const = 0;
 };
 
-// `bench`: synthetic prefill and decode speed. One test per entry of `prefill`, `decode`.
+// `bench`: synthetic prefill and decode speed. One test of `prefill`, and one of `decode` for every
+// depth and batch.
 struct BenchRequest {
   int64_t prefill = 512;  // tokens; 0 leaves the test out
   int64_t decode = 128;
   std::vector<int64_t> batch = {1};
-  int64_t depth = 0;  // tokens in the cache before decode is timed
+  std::vector<int64_t> depth = {0};  // tokens in the cache before decode is timed
   int repetitions = 5;
+  // Measure what the machine can do at most, before and after the tests (about a second).
+  bool limits = true;
+  // Asked before every repetition and while a cache is filled: `what` is the test, `done` and
+  // `total` count repetitions. False ends the bench; what was measured is returned. May be empty.
+  ProgressFn progress;
 };
-// {"runs":[{"test","batch","threads","tps":{"median","min","max"},"bytes_per_token",
-// "achieved_gbps"}]} — the door adds "machine" and "model".
+// {"runs":[{"test","batch","depth","threads","tps":{"median","min","max"},"bytes_per_token",
+// "achieved_gbps","limit_gbps","ops_per_token","achieved_gops","limit_gops"}],"limits":{"read_gbps",
+// "int8_gops","f32_gops",…},"warnings":[…],"cancelled"} — the door adds "machine" and "model".
+// bytes_per_token: the packed matrices that a token multiplies (each read once a pass), and its
+// keys and values. ops: two per multiply-add of those matrices, attention apart. limit_gops: of the
+// arithmetic that the matrices' layouts take (8-bit integers, floats, or both in their shares).
+// Without `limits` the limit keys and "limits" are not there.
 Result<Json> bench(const Model& model, const BenchRequest& request, const SessionOptions& options);
 
 }  // namespace cutaway

@@ -25,6 +25,12 @@ Result<std::shared_ptr<Engine>> Engine::create(const EngineOptions& options) {
   auto impl = std::make_shared<Impl>();
   CUTAWAY_ASSIGN(impl->selection, kernels::select_table(options.force_isa));
   impl->pool = std::make_unique<ThreadPool>(options.threads);
+  if (const int processors = usable_cpus(); impl->pool->size() > processors) {
+    impl->warnings.push_back("threads: " + std::to_string(impl->pool->size()) + " threads share " +
+                             std::to_string(processors) +
+                             (processors == 1 ? " processor" : " processors") +
+                             "; more threads than processors make nothing faster");
+  }
   return std::shared_ptr<Engine>(new Engine(std::move(impl)));
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "api/impl.h"
 #include "base/clock.h"
@@ -76,7 +77,9 @@ class SessionImpl final : public Session {
     decode.top_logprobs = request.top_logprobs;
     decode.ledger = request.ledger;
     decode.cancelled = request.cancelled;
-    out.warnings = options_.warnings;
+    CUTAWAY_TRY(check_memory_of(request, static_cast<int64_t>(out.prompt_tokens.size())));
+    // Said once: they hold for the session.
+    out.warnings = std::exchange(options_.warnings, {});
     for (const std::string& name : decode.sampling.without_effect()) {
       out.warnings.push_back(name + " has no effect at temperature 0");
     }
@@ -118,6 +121,17 @@ class SessionImpl final : public Session {
                    "top_logprobs"};
     }
     return {};
+  }
+
+  // What was asked for in so many words must have room before it begins; an answer without a limit
+  // may find out.
+  Status check_memory_of(const GenerateRequest& request, int64_t prompt) const {
+    const int64_t room = std::max<int64_t>(0, options_.context - prompt);
+    const int64_t answer = std::clamp<int64_t>(request.max_tokens, 0, room);
+    const int64_t pages = kv::Geometry::pages_for(prompt + answer) - sequence_.kv.page_count();
+    std::string what = "a prompt of " + std::to_string(prompt) + " tokens";
+    if (answer > 0) what += " and an answer of up to " + std::to_string(answer);
+    return check_memory(pages_.geometry(), pages, what, answer > 0 ? "max_tokens" : "prompt");
   }
 
   Result<std::vector<int32_t>> prompt_tokens(const GenerateRequest& request) const {

@@ -21,6 +21,9 @@ struct Engine::Impl {
   std::unique_ptr<trace::Tracer> tracer = std::make_unique<trace::Tracer>();
   kernels::Selection selection;
   std::unique_ptr<ThreadPool> pool;
+  // What its options mean here that its user may not expect; the first answer of every session and
+  // every other result carries it.
+  std::vector<std::string> warnings;
   // The engine's work runs one call at a time: the pool has one caller.
   std::mutex working;
 };
@@ -62,9 +65,19 @@ struct ResolvedSession {
   int64_t prefill_chunk = 512;
   std::vector<std::string> warnings;
 };
+// `warnings` begins with the engine's; a context that memory could not hold when filled adds one.
 Result<ResolvedSession> resolve_session(const SessionOptions& options,
-                                        const model::LoadedModel& model);
+                                        const model::LoadedModel& model,
+                                        const Engine::Impl& engine);
 kv::Geometry kv_geometry(const model::LoadedModel& model, kernels::KvType type);
+
+// Error kTooLarge when the memory that is available now cannot hold `pages` more pages of KV cache:
+// names `what` needs them, and both sizes.
+Status check_memory(const kv::Geometry& geometry, int64_t pages, const std::string& what,
+                    const std::string& field);
+// What to say when a context of `tokens` could not be held by the memory that is available now;
+// empty when it could.
+std::string context_warning(const kv::Geometry& geometry, int64_t tokens);
 
 // Sampling parameters with the file's recommendation or the documented default where the caller set
 // nothing. A seed that was not given is drawn from the system.

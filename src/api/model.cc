@@ -7,7 +7,7 @@ Result<std::unique_ptr<Session>> ModelImpl::start(const SessionOptions& options)
   const trace::Attach attach(engine_->tracer.get());
   CUTAWAY_SPAN(span, "api::Model::start", "model", name_, "context", options.context, "precise",
                options.precise);
-  CUTAWAY_ASSIGN(ResolvedSession resolved, resolve_session(options, *model_));
+  CUTAWAY_ASSIGN(ResolvedSession resolved, resolve_session(options, *model_, *engine_));
   return make_session(engine_, model_, name_, load_ms_, std::move(resolved));
 }
 
@@ -56,7 +56,7 @@ Result<Json> ModelImpl::tokenize(const std::string& text, bool parse_special, bo
 Result<Json> ModelImpl::capture(const CaptureRequest& request,
                                 const SessionOptions& options) const {
   const trace::Attach attach(engine_->tracer.get());
-  CUTAWAY_ASSIGN(const ResolvedSession resolved, resolve_session(options, *model_));
+  CUTAWAY_ASSIGN(const ResolvedSession resolved, resolve_session(options, *model_, *engine_));
   if (request.text.has_value() == request.tokens.has_value()) {
     return Error{ErrorCode::kInvalidArgument, "exactly one of text and tokens must be given",
                  "text"};
@@ -79,8 +79,10 @@ Result<Json> ModelImpl::capture(const CaptureRequest& request,
                      std::to_string(resolved.context),
                  "text"};
   }
-  kv::PagePool pages(kv_geometry(*model_, resolved.cache_type),
-                     kv::Geometry::pages_for(resolved.context));
+  const kv::Geometry geometry = kv_geometry(*model_, resolved.cache_type);
+  CUTAWAY_TRY(check_memory(geometry, kv::Geometry::pages_for(static_cast<int64_t>(tokens.size())),
+                           "a text of " + std::to_string(tokens.size()) + " tokens", "text"));
+  kv::PagePool pages(geometry, kv::Geometry::pages_for(resolved.context));
   inference::Runner runner(*model_, *engine_->selection.table, *engine_->pool, resolved.precise);
   CUTAWAY_ASSIGN(const inspect::CaptureOutcome outcome,
                  inspect::capture(runner, pages, tokens, request.taps, resolved.prefill_chunk,
@@ -93,6 +95,7 @@ Result<Json> ModelImpl::capture(const CaptureRequest& request,
   return Json{{"file", request.output},
               {"taps", std::move(taps)},
               {"tokens", tokens},
+              {"warnings", resolved.warnings},
               {"timings",
                {{"forward_ms", static_cast<double>(outcome.forward_ns) / 1e6},
                 {"write_ms", static_cast<double>(outcome.write_ns) / 1e6}}}};

@@ -36,7 +36,8 @@ kv::Geometry kv_geometry(const model::LoadedModel& model, kernels::KvType type) 
 }
 
 Result<ResolvedSession> resolve_session(const SessionOptions& options,
-                                        const model::LoadedModel& model) {
+                                        const model::LoadedModel& model,
+                                        const Engine::Impl& engine) {
   CUTAWAY_SPAN(span, "api::resolve_session", "context", options.context, "prefill_chunk",
                options.prefill_chunk);
   ResolvedSession out;
@@ -66,6 +67,9 @@ Result<ResolvedSession> resolve_session(const SessionOptions& options,
   const CacheType type =
       options.cache_type.value_or(options.precise ? CacheType::kF32 : CacheType::kF16);
   out.cache_type = type == CacheType::kF32 ? kernels::KvType::kF32 : kernels::KvType::kF16;
+  out.warnings = engine.warnings;
+  std::string warning = context_warning(kv_geometry(model, out.cache_type), out.context);
+  if (!warning.empty()) out.warnings.push_back(std::move(warning));
   CUTAWAY_OUT(span, "context", out.context, "cache_type", type == CacheType::kF32 ? "f32" : "f16",
               "precise", out.precise, "prefill_chunk", out.prefill_chunk);
   return out;

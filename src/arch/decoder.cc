@@ -99,8 +99,8 @@ Products decoder_products(const Decoder& model) {
   for (const DecoderLayer& layer : model.layers) {
     const ops::AttentionWeights& attention = layer.attention;
     const ops::GatedMlpWeights& mlp = layer.mlp;
-    for (const ops::Linear* linear : {&attention.q, &attention.k, &attention.v, &attention.o,
-                                      &mlp.gate, &mlp.up, &mlp.down}) {
+    for (const ops::Linear* linear :
+         {&attention.q, &attention.k, &attention.v, &attention.o, &mlp.gate, &mlp.up, &mlp.down}) {
       out.layers.push_back(linear->weight.packed);
     }
   }

@@ -38,8 +38,9 @@ struct Way {
   int streams;
   uint64_t (*read)(const uint8_t* chunk) noexcept;
 };
-constexpr Way kWays[] = {{1, read_chunk<1, 0>},    {2, read_chunk<2, 0>},    {4, read_chunk<4, 0>},
-                         {8, read_chunk<8, 0>},    {1, read_chunk<1, 2048>}, {2, read_chunk<2, 1024>},
+constexpr Way kWays[] = {{1, read_chunk<1, 0>},    {2, read_chunk<2, 0>},
+                         {4, read_chunk<4, 0>},    {8, read_chunk<8, 0>},
+                         {1, read_chunk<1, 2048>}, {2, read_chunk<2, 1024>},
                          {4, read_chunk<4, 1024>}, {8, read_chunk<8, 512>}};
 
 }  // namespace
@@ -63,8 +64,8 @@ Result<ReadBandwidth> measure_read_bandwidth(ThreadPool& pool, size_t buffer_byt
                  "memory"};
   }
   // Pages that were never written are one page of zeros, which is in the cache.
-  pool.parallel_for(
-      chunks, [&](size_t c) noexcept { std::memset(buffer + c * kChunk, 1, kChunk); });
+  pool.parallel_for(chunks,
+                    [&](size_t c) noexcept { std::memset(buffer + c * kChunk, 1, kChunk); });
   std::vector<uint64_t> sink(chunks);
   ReadBandwidth best;
   best.buffer_bytes = chunks * kChunk;

@@ -415,9 +415,51 @@ def test_bench():
     assert ("pp16", 1) in tests and ("tg4", 1) in tests and ("tg4", 2) in tests, tests
     for run in got["runs"]:
         assert run["tps"]["min"] <= run["tps"]["median"] <= run["tps"]["max"] and run["tps"]["min"] > 0
+        tps = run["tps"]["median"]
+        for rate, cost in (("gbps", "bytes_per_token"), ("gops", "ops_per_token")):
+            assert run[cost] > 0 and abs(run[f"achieved_{rate}"] * 1e9 / (tps * run[cost]) - 1) < 1e-6
+            assert run[f"limit_{rate}"] > 0
+    one, two = (r for r in got["runs"] if r["test"] == "tg4")
+    assert two["bytes_per_token"] < one["bytes_per_token"] and two["ops_per_token"] == one["ops_per_token"]
+    assert got["limits"]["read_gbps"] == one["limit_gbps"] and got["limits"]["int8_instructions"]
     assert [r["test"] for r in document(["bench", *TINY, "-p", "0", "-n", "4", "--reps", "1",
                                          "--json"])["runs"]] == ["tg4"]
-    assert "tok/s" in ok(["bench", *TINY, "-p", "8", "-n", "0", "--reps", "1"]).out.decode()
+    shown = ok(["bench", *TINY, "-p", "8", "-n", "0", "--reps", "1"]).out.decode()
+    assert "tok/s" in shown and shown.splitlines()[-1].startswith("Limits measured in this run")
+    quick = document(["bench", *TINY, "-p", "0", "-n", "2", "--depth", "0,32", "--no-limits", "--json"])
+    assert [(r["test"], r["depth"]) for r in quick["runs"]] == [("tg2", 0), ("tg2@32", 32)]
+    assert "limits" not in quick and "limit_gbps" not in quick["runs"][0]
+
+
+def test_bench_start():
+    start_ = document(["bench", *TINY, "--start", "--json"])["start"]
+    assert start_["load_ms"] > 0 and start_["peak_rss_mb"] > 0 and start_["prompt_tokens"] == 16
+    assert abs(start_["load_ms"] + start_["first_token_ms"] - start_["total_ms"]) < 1
+    assert "first token" in ok(["bench", *TINY, "--start"]).out.decode()
+
+
+def test_bench_ends_between_repetitions():
+    args = ["bench", *TINY, "-p", "0", "-n", "100", "--reps", "1000", "--no-limits"]
+    process = start(args)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, (process.returncode, err)
+    terminal = Terminal(args, FOLDER)
+    terminal.wait_for("tg100: ")
+    terminal.send("\x03")
+    assert terminal.finish() == 130, terminal.text
+
+
+def test_what_the_machine_means_for_the_options_is_said_once():
+    warned = answer("-n", "1", "-t", "1024", "hi")["warnings"]
+    assert len(warned) == 1 and warned[0].startswith("threads: 1024 threads share"), warned
+    assert answer("-n", "1", "-t", "1", "hi")["warnings"] == []
+    captured = document(["capture", *TINY, "-t", "1024", "hi", "--taps", "logits", "-o", "w.safetensors",
+                         "--json"])
+    assert captured["warnings"] == warned
+    assert "1024 threads share" in ok(["bench", *TINY, "-t", "1024", "-p", "8", "-n", "0", "--reps", "1",
+                                       "--no-limits"]).err
 
 
 # --- models ----------------------------------------------------------------------------------------

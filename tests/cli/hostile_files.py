@@ -46,6 +46,10 @@ def _many_heads(model: gguf_edit.Gguf) -> None:
     model.set_u32("llama.attention.head_count", 7)
 
 
+def _long_context(model: gguf_edit.Gguf) -> None:
+    model.set_u32("llama.context_length", 2**30)
+
+
 def _no_vocabulary(model: gguf_edit.Gguf) -> None:
     for key in [k for k in model.keys if k.startswith("tokenizer.")]:
         del model.keys[key]
@@ -77,7 +81,7 @@ def make(folder: Path) -> None:
             ("no-block-count.gguf", _missing_key), ("no-tensor.gguf", _missing_tensor),
             ("shape.gguf", _wrong_shape), ("nan.gguf", _nan), ("q2_k.gguf", _unread_type),
             ("heads.gguf", _many_heads), ("no-vocabulary.gguf", _no_vocabulary),
-            ("pre.gguf", _unknown_pre), ("template.gguf", _broken_template)):
+            ("long-context.gguf", _long_context), ("pre.gguf", _unknown_pre), ("template.gguf", _broken_template)):
         _edited(folder, name, edit)
     (folder / "huge.txt").write_text("the answer in a hat " * 5000)
     (folder / "words.txt").write_text("the answer in a hat " * 5)

@@ -11,7 +11,7 @@ from pathlib import Path
 import hostile_files
 from program import drop_file_privileges, limit_file_size
 
-FAILED, USAGE = 1, 2
+DONE, FAILED, USAGE = 0, 1, 2
 
 
 @dataclass
@@ -138,6 +138,13 @@ COMPUTATION = [
     run("threads 100000", "-t 100000 hi", USAGE, "--threads", "100000", "1 … 1024"),
     run("context 0", "-c 0 hi", USAGE, "--context", "'0'", "1 or more"),
     run("a context larger than the trained one", "-c 129 hi", USAGE, "129", "128"),
+    run("more threads than processors", "-t 1024 -n 1 hi", DONE, "1024 threads share", "processors", answered=True),
+    WrongUse("a context that memory could not hold when filled",
+             ["run", "-m", "long-context.gguf", "--cache-type", "f32", "-n", "1", "hi"], DONE,
+             ("context", "1073741824", "GB", "available"), answered=True),
+    WrongUse("an answer that memory cannot hold",
+             ["run", "-m", "long-context.gguf", "--cache-type", "f32", "-n", "1000000000", "hi"], FAILED,
+             ("max_tokens", "1000000000", "GB", "available")),
     run("a context that the prompt fills", "-c 4 'the answer in a hat'", FAILED, "4"),
     run("an unknown cache type", "--cache-type f8 hi", USAGE, "f8", "f16"),
     run("a cache type of a later version", "--cache-type q8 hi", USAGE, "q8", "f16"),
@@ -190,6 +197,13 @@ OTHERS = [
              USAGE, ("--tokens", "TEXT")),
     WrongUse("tensors of no model", ["info", "--tensors"], USAGE, ("--tensors", "--model")),
     WrongUse("a benchmark of nothing", ["bench", "-m", "tiny.gguf", "-p", "0", "-n", "0"], USAGE, ("-p 0", "-n 0")),
+    WrongUse("a start with tests", ["bench", "-m", "tiny.gguf", "--start", "-n", "4"], USAGE, ("--start", "alone")),
+    WrongUse("a depth that is no number", ["bench", "-m", "tiny.gguf", "--depth", "0,deep"], USAGE, ("--depth", "deep")),
+    WrongUse("a depth beyond the context", ["bench", "-m", "tiny.gguf", "--depth", "8,4000"], FAILED,
+             ("4128", "128")),
+    WrongUse("sequences that memory cannot hold",
+             ["bench", "-m", "long-context.gguf", "-p", "0", "-n", "1000000", "-b", "4096"], FAILED,
+             ("batch", "4096", "GB", "available")),
     WrongUse("a batch that is no number", ["bench", "-m", "tiny.gguf", "-b", "1,many"], USAGE, ("--batch", "many")),
     WrongUse("removing what is not installed", ["rm", "nothing"], FAILED, ("nothing", "not installed")),
     WrongUse("removing outside the models", ["rm", "../tiny"], USAGE, ("../tiny", "'/'")),

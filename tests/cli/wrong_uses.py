@@ -73,6 +73,9 @@ def message(result: program.Result, folder: Path) -> str:
     text = " ".join(lines).replace(str(folder / "home"), "$CUTAWAY_HOME").replace(str(folder) + "/", "")
     text = re.sub(r"\.partial-\w{6}", ".partial-XXXXXX", text)
     text = re.sub(r"available here: [\w, ]*\w", "available here: …", text)
+    text = re.sub(r"[\d.]+ [kMGTP]B of memory are available \([^)]*\)",
+                  "N GB of memory are available (MemAvailable)", text)
+    text = re.sub(r"threads share \d+ processors?", "threads share N processors", text)
     return re.sub(r", \d+ (MB|bytes) are free", r", N \1 are free", text)
 
 
