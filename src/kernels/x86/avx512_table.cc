@@ -19,9 +19,9 @@ constinit const KernelTable kAvx512Table = {
     .silu_mul = avx2::silu_mul,
     .store_key = avx2::store_key,
     .store_value = avx2::store_value,
-    .attention_tile = avx2::attention_tile,
-    .attention_merge = avx2::attention_merge,
-    .attention_finish = avx2::attention_finish,
+    .attention_tile = avx512::attention_tile,
+    .attention_merge = avx512::attention_merge,
+    .attention_finish = avx512::attention_finish,
 };
 
 }  // namespace cutaway::kernels

@@ -1,0 +1,330 @@
+// Attention over one tile of keys. Up to six query rows share each key and value that is loaded; a
+// row's own arithmetic is the same in any company: over d (scores) and over positions (values) in
+// order, one lane per key and per element of the output.
+//
+// With more rows than one such set, and always when it is quantised, a piece of the tile is first
+// restored to f32 in a buffer that the first cache holds. Pieces are of the head's elements; scores
+// rest in memory between them, which keeps their bits.
+#include <limits>
+
+#include "kernels/x86/avx512_kv.h"
+
+namespace cutaway::kernels::avx512 {
+namespace {
+
+constexpr int kSetRows = 6;         // × 4 vectors = 24 sums, 4 keys or values, 1 broadcast
+constexpr int64_t kChunkRows = 48;  // whose scores are kept at once: 12 KiB
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+using Scores = float[kChunkRows][kTilePositions];
+
+// Rows [first, first + rows) of a call, and the keys that some of them see.
+struct Chunk {
+  Chunk(const AttentionTileArgs& all, int64_t first_row, int64_t n) noexcept
+      : args(all), first(first_row), rows(n) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t row_begin = args.begin[first + r], row_end = args.end[first + r];
+      if (row_begin >= row_end) continue;
+      if (row_begin < begin) begin = row_begin;
+      if (row_end > end) end = row_end;
+    }
+  }
+  // Few rows wait for memory and ask for the next tile; many find it in a cache.
+  const char* next_keys() const noexcept { return next(args.next.k); }
+  const char* next_values() const noexcept { return next(args.next.v); }
+  const char* next(const void* tile) const noexcept {
+    return args.n > 2 * kSetRows ? nullptr : static_cast<const char*>(tile);
+  }
+
+  const AttentionTileArgs& args;
+  int64_t first, rows;
+  int64_t begin = kTilePositions, end = 0;
+};
+
+// A piece of the keys: element i of block b's 16 positions at data + (b · stride + i) · 16.
+template <typename E>
+struct Keys {
+  const E* data;
+  int64_t stride;
+  int64_t first, n;  // elements of the head
+};
+
+// scores[r][16·b …) (+)= q_r · k over the piece, for R rows and the B key blocks from 0 on.
+template <typename E, int R, int B>
+void add_scores(const Keys<E>& keys, const float* const* q, const char* next,
+                float (*scores)[kTilePositions]) noexcept {
+  __m512 acc[R][B];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int b = 0; b < B; ++b) {
+      acc[r][b] =
+          keys.first == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(scores[r] + b * kKeyLanes);
+    }
+  }
+  const float* row[R];
+  for (int r = 0; r < R; ++r) row[r] = q[r] + keys.first;
+  const E* key[B];
+  for (int b = 0; b < B; ++b) key[b] = keys.data + b * keys.stride * kKeyLanes;
+  for (int64_t i = 0; i < keys.n; ++i) {
+    next = fetch(next, B * kKeyLanes * static_cast<int64_t>(sizeof(E)));
+    __m512 value[B];
+#pragma GCC unroll 4
+    for (int b = 0; b < B; ++b) value[b] = load16(key[b] + i * kKeyLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      __m512 x = _mm512_set1_ps(row[r][i]);
+      __asm__("" : "+v"(x));  // one load for all blocks
+#pragma GCC unroll 4
+      for (int b = 0; b < B; ++b) acc[r][b] = _mm512_fmadd_ps(x, value[b], acc[r][b]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int b = 0; b < B; ++b) _mm512_storeu_ps(scores[r] + b * kKeyLanes, acc[r][b]);
+  }
+}
+
+template <typename E, int R>
+void score_sets(const Chunk& chunk, const Keys<E>& keys, int64_t r, const char* next,
+                Scores& scores) noexcept {
+  for (; chunk.rows - r >= R; r += R) {
+    const float* const* q = chunk.args.q + chunk.first + r;
+    if (chunk.end > 2 * kKeyLanes) {
+      add_scores<E, R, 4>(keys, q, next, scores + r);
+    } else {
+      add_scores<E, R, 2>(keys, q, next, scores + r);
+    }
+    next = nullptr;
+  }
+  if constexpr (R > 1) {
+    if (r < chunk.rows) score_sets<E, R - 1>(chunk, keys, r, next, scores);
+  }
+}
+
+// Turns a row's products into exp(score − max), 0 where it does not see. The sum is taken over
+// lanes of fixed positions, where a key that is not seen adds an exact 0.
+CUTAWAY_INLINE void soften(const AttentionTileArgs& args, int64_t r, float* scores) noexcept {
+  const int64_t begin = args.begin[r], end = args.end[r];
+  args.max[r] = kMinusInfinity;
+  args.sum[r] = 0;
+  if (begin >= end) return;
+  const uint64_t below_end = end == 64 ? ~uint64_t{0} : (uint64_t{1} << end) - 1;
+  const uint64_t seen = below_end & ~((uint64_t{1} << begin) - 1);
+  const __m512 scale = _mm512_set1_ps(args.scale);
+  __m512 s[4];
+  for (int b = 0; b < 4; ++b) {
+    s[b] = _mm512_mul_ps(_mm512_loadu_ps(scores + b * kKeyLanes), scale);
+  }
+  if (args.soft_cap > 0) {
+    const __m512 cap = _mm512_set1_ps(args.soft_cap);
+    for (int b = 0; b < 4; ++b) s[b] = _mm512_mul_ps(cap, tanh16(_mm512_div_ps(s[b], cap)));
+  }
+  const __m512 least = _mm512_set1_ps(kMinusInfinity);
+  for (int b = 0; b < 4; ++b) {
+    s[b] = _mm512_mask_mov_ps(least, static_cast<__mmask16>(seen >> (16 * b)), s[b]);
+  }
+  const float max =
+      _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(s[0], s[1]), _mm512_max_ps(s[2], s[3])));
+  const __m512 shift = _mm512_set1_ps(max);
+  for (int b = 0; b < 4; ++b) {
+    s[b] = _mm512_maskz_mov_ps(static_cast<__mmask16>(seen >> (16 * b)),
+                               exp16(_mm512_sub_ps(s[b], shift)));
+    _mm512_storeu_ps(scores + b * kKeyLanes, s[b]);
+  }
+  args.max[r] = max;
+  args.sum[r] =
+      _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(s[0], s[1]), _mm512_add_ps(s[2], s[3])));
+}
+
+// A piece of the values: elements [first, first + n) of position p at data + p · stride.
+template <typename E>
+struct Values {
+  const E* data;
+  int64_t stride;
+  int64_t first, n;
+};
+
+// out[r][0 … 16·U) += Σ_p weight[r][p] · v[p][…] for p in [begin, end), in order; of U = 1 the
+// lanes alone.
+template <typename E, int R, int U>
+CUTAWAY_INLINE void add_vectors(const E* v, int64_t stride, const float (*weights)[kTilePositions],
+                                int64_t begin, int64_t end, float* const* out, int64_t i,
+                                __mmask16 lanes, const char* next) noexcept {
+  __m512 acc[R][U];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int u = 0; u < U; ++u) {
+      acc[r][u] = _mm512_maskz_loadu_ps(U == 1 ? lanes : 0xFFFF, out[r] + i + 16 * u);
+    }
+  }
+  for (int64_t p = begin; p < end; ++p) {
+    const E* at = v + p * stride + i;
+    next = fetch(next, 16 * U * static_cast<int64_t>(sizeof(E)));
+    __m512 value[U];
+#pragma GCC unroll 4
+    for (int u = 0; u < U; ++u) value[u] = U == 1 ? load16(at, lanes) : load16(at + 16 * u);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      __m512 weight = _mm512_set1_ps(weights[r][p]);
+      __asm__("" : "+v"(weight));
+#pragma GCC unroll 4
+      for (int u = 0; u < U; ++u) acc[r][u] = _mm512_fmadd_ps(weight, value[u], acc[r][u]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int u = 0; u < U; ++u) {
+      _mm512_mask_storeu_ps(out[r] + i + 16 * u, U == 1 ? lanes : 0xFFFF, acc[r][u]);
+    }
+  }
+}
+
+// The same over the whole piece; out[r] is the place of the piece's first element.
+template <typename E, int R>
+void add_values(const Values<E>& values, const float (*weights)[kTilePositions], int64_t begin,
+                int64_t end, float* const* out, const char* next) noexcept {
+  if (begin >= end) return;
+  int64_t i = 0;
+  for (; i + 64 <= values.n; i += 64) {
+    add_vectors<E, R, 4>(values.data, values.stride, weights, begin, end, out, i, 0xFFFF, next);
+    if (next != nullptr) next += (end - begin) * 64 * static_cast<int64_t>(sizeof(E));
+  }
+  for (; i < values.n; i += 16) {
+    add_vectors<E, R, 1>(values.data, values.stride, weights, begin, end, out, i,
+                         first_lanes(values.n - i), next);
+    if (next != nullptr) next += (end - begin) * 16 * static_cast<int64_t>(sizeof(E));
+  }
+}
+
+// R rows from r on: each its keys in order, together where all of them see.
+template <typename E, int R>
+void value_set(const Chunk& chunk, const Values<E>& values, int64_t r, const char* next,
+               const Scores& weights) noexcept {
+  const int32_t* begin = chunk.args.begin + chunk.first + r;
+  const int32_t* end = chunk.args.end + chunk.first + r;
+  int64_t all_begin = 0, all_end = kTilePositions;
+  float* out[R];
+  for (int i = 0; i < R; ++i) {
+    if (begin[i] > all_begin) all_begin = begin[i];
+    if (end[i] < all_end) all_end = end[i];
+    out[i] = chunk.args.out + (chunk.first + r + i) * chunk.args.d_v + values.first;
+  }
+  const bool together = all_begin < all_end;
+  for (int i = 0; i < R; ++i) {
+    add_values<E, 1>(values, weights + r + i, begin[i], together ? all_begin : end[i], out + i,
+                     nullptr);
+  }
+  if (!together) return;
+  add_values<E, R>(values, weights + r, all_begin, all_end, out, next);
+  for (int i = 0; i < R; ++i) {
+    add_values<E, 1>(values, weights + r + i, all_end, end[i], out + i, nullptr);
+  }
+}
+
+template <typename E, int R>
+void value_sets(const Chunk& chunk, const Values<E>& values, int64_t r, const char* next,
+                const Scores& weights) noexcept {
+  for (; chunk.rows - r >= R; r += R) {
+    value_set<E, R>(chunk, values, r, next, weights);
+    next = nullptr;
+  }
+  if constexpr (R > 1) {
+    if (r < chunk.rows) value_sets<E, R - 1>(chunk, values, r, next, weights);
+  }
+}
+
+template <KvType T>
+using Element = std::conditional_t<T == KvType::kF32, float, uint16_t>;
+
+// Restored: whether pieces pass through the buffer.
+template <KvType T, bool Restored>
+void attend(const Chunk& chunk) noexcept {
+  const AttentionTileArgs& args = chunk.args;
+  alignas(64) Scores scores;
+  alignas(64) float buffer[Restored ? kTilePositions * kPiece : 1];
+  for (int64_t first = 0; first < args.d_k; first += kPiece) {
+    const int64_t n = args.d_k - first < kPiece ? args.d_k - first : kPiece;
+    if constexpr (Restored) {
+      const char* next = T == KvType::kF16 || first > 0 ? nullptr : chunk.next_keys();
+      restore_keys<T>(args.tile.k, args.d_k, first, n, 0, (chunk.end + kKeyLanes - 1) / kKeyLanes,
+                      next, buffer);
+      score_sets<float, kSetRows>(chunk, {buffer, n, first, n}, 0, nullptr, scores);
+    } else {
+      const auto* k = static_cast<const Element<T>*>(args.tile.k) + first * kKeyLanes;
+      score_sets<Element<T>, kSetRows>(chunk, {k, args.d_k, first, n}, 0, chunk.next_keys(),
+                                       scores);
+    }
+  }
+  for (int64_t r = 0; r < chunk.rows; ++r) soften(args, chunk.first + r, scores[r]);
+  std::memset(args.out + chunk.first * args.d_v, 0,
+              static_cast<size_t>(chunk.rows * args.d_v) * sizeof(float));
+  for (int64_t first = 0; first < args.d_v; first += kPiece) {
+    const int64_t n = args.d_v - first < kPiece ? args.d_v - first : kPiece;
+    if constexpr (Restored) {
+      const char* next = T == KvType::kF16 || first > 0 ? nullptr : chunk.next_values();
+      const int64_t stride = (n + kKvBlock - 1) / kKvBlock * kKvBlock;
+      restore_values<T>(args.tile.v, args.d_v, first, n, chunk.begin, chunk.end, next, stride,
+                        buffer);
+      value_sets<float, kSetRows>(chunk, {buffer, stride, first, n}, 0, nullptr, scores);
+    } else {
+      const auto* v = static_cast<const Element<T>*>(args.tile.v) + first;
+      value_sets<Element<T>, kSetRows>(chunk, {v, args.d_v, first, n}, 0, chunk.next_values(),
+                                       scores);
+    }
+  }
+}
+
+}  // namespace
+
+void attention_tile(const AttentionTileArgs& args) noexcept {
+  for (int64_t first = 0; first < args.n; first += kChunkRows) {
+    const Chunk chunk(args, first, args.n - first < kChunkRows ? args.n - first : kChunkRows);
+    switch (args.tile.type) {
+      case KvType::kF32:
+        attend<KvType::kF32, false>(chunk);
+        break;
+      case KvType::kF16:
+        if (chunk.rows > kSetRows) {
+          attend<KvType::kF16, true>(chunk);
+        } else {
+          attend<KvType::kF16, false>(chunk);
+        }
+        break;
+      case KvType::kQ8:
+        attend<KvType::kQ8, true>(chunk);
+        break;
+      case KvType::kQ4:
+        attend<KvType::kQ4, true>(chunk);
+        break;
+    }
+  }
+}
+
+void attention_merge(float tile_max, float tile_sum, const float* tile_out, int64_t d_v, float* max,
+                     float* sum, float* out) noexcept {
+  if (tile_sum == 0) return;  // the tile showed nothing (one visible key alone gives 1)
+  const float merged = tile_max > *max ? tile_max : *max;
+  const __m512 factors = exp16(
+      _mm512_mask_mov_ps(_mm512_set1_ps(tile_max - merged), 1, _mm512_set1_ps(*max - merged)));
+  const __m512 keep = _mm512_broadcastss_ps(_mm512_castps512_ps128(factors));
+  const __m512 take = _mm512_permutexvar_ps(_mm512_set1_epi32(1), factors);
+  *max = merged;
+  *sum = _mm512_cvtss_f32(keep) * *sum + _mm512_cvtss_f32(take) * tile_sum;
+  for (int64_t i = 0; i < d_v; i += 16) {
+    const __m512 kept = _mm512_mul_ps(load_first(out + i, d_v - i), keep);
+    store_first(out + i, d_v - i, _mm512_fmadd_ps(load_first(tile_out + i, d_v - i), take, kept));
+  }
+}
+
+void attention_finish(float sum, int64_t d_v, float* out) noexcept {
+  const __m512 divisor = _mm512_set1_ps(sum);
+  for (int64_t i = 0; i < d_v; i += 16) {
+    store_first(out + i, d_v - i, _mm512_div_ps(load_first(out + i, d_v - i), divisor));
+  }
+}
+
+}  // namespace cutaway::kernels::avx512
