@@ -37,24 +37,35 @@ TEST(SelectTable, AForcedTableTakesEffect) {
       EXPECT_EQ(choice.chosen, choice.name == table->name) << choice.name;
     }
   }
-  const KernelTable* avx2 = avx2_table();
-  if (avx2 == nullptr) GTEST_SKIP() << "this machine cannot run the avx2 table";
-  const KernelTable* ref = ref_table();
-  for (size_t i = 0; i < kLayoutCount; ++i) {
-    EXPECT_NE(avx2->matmul_f32[i], ref->matmul_f32[i]);
-    if (ref->matmul_q8[i] != nullptr) {
-      EXPECT_NE(avx2->matmul_q8[i], ref->matmul_q8[i]);
-    }
-  }
-  EXPECT_NE(avx2->attention_tile, ref->attention_tile);
 }
 
-TEST(SelectTable, Avx2IsThereExactlyWhenTheProcessorHasIt) {
+// Every product of a table is its own: no entry of it is another table's by mistake.
+TEST(SelectTable, TablesShareNoProduct) {
+  const std::vector<const KernelTable*> tables = testing::runnable_tables();
+  if (tables.size() == 1) GTEST_SKIP() << "this machine can run the ref table alone";
+  for (const KernelTable* a : tables) {
+    for (const KernelTable* b : tables) {
+      if (a == b) continue;
+      for (size_t i = 0; i < kLayoutCount; ++i) {
+        EXPECT_NE(a->matmul_f32[i], b->matmul_f32[i]) << a->name << ' ' << b->name;
+        if (a->matmul_q8[i] == nullptr) continue;
+        EXPECT_NE(a->matmul_q8[i], b->matmul_q8[i]) << a->name << ' ' << b->name;
+      }
+      EXPECT_NE(a->attention_tile, b->attention_tile) << a->name << ' ' << b->name;
+    }
+  }
+}
+
+TEST(SelectTable, AnX86TableIsThereExactlyWhenTheProcessorHasWhatItNeeds) {
 #if defined(__x86_64__)
   const CpuFeatures& cpu = cpu_features();
-  EXPECT_EQ(avx2_table() != nullptr, cpu.avx2 && cpu.fma && cpu.f16c);
+  const bool avx2 = cpu.avx2 && cpu.fma && cpu.f16c;
+  EXPECT_EQ(avx2_table() != nullptr, avx2);
+  EXPECT_EQ(avx512_table() != nullptr, avx2 && cpu.avx512f && cpu.avx512bw && cpu.avx512vl &&
+                                           cpu.avx512dq && cpu.avx512_vnni);
 #else
   EXPECT_EQ(avx2_table(), nullptr);
+  EXPECT_EQ(avx512_table(), nullptr);
 #endif
 }
 

@@ -20,6 +20,9 @@ namespace cutaway::kernels::avx512 {
 template <Layout layout>
 void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
                const Q8Activations& x, int64_t n, float* y, int64_t y_stride) noexcept;
+template <Layout layout>
+void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, const float* x,
+                int64_t x_stride, int64_t n, float* y, int64_t y_stride) noexcept;
 
 void attention_tile(const AttentionTileArgs& args) noexcept;
 void attention_merge(float tile_max, float tile_sum, const float* tile_out, int64_t d_v, float* max,
