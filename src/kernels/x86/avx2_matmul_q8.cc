@@ -163,10 +163,17 @@ CUTAWAY_INLINE void add_block(const ByteBlock& block, const Columns& x,
   }
 }
 
+// The weights that the next tiles need, asked for while these are worked on: `lines` cache lines a
+// block.
+struct Fetch {
+  const char* next;
+  int64_t lines;
+};
+
 // C columns from `first` on × one group of `rows` rows.
 template <int C, typename Block>
-void tile(const Block* group, int64_t rows, const Q8Activations& x, int64_t first, float* y,
-          int64_t y_stride) noexcept {
+void tile(const Block* group, int64_t rows, const Q8Activations& x, int64_t first, Fetch& fetch,
+          float* y, int64_t y_stride) noexcept {
   Columns columns(x, first);
   __m256 acc[C][2];
   for (int c = 0; c < C; ++c) acc[c][0] = acc[c][1] = _mm256_setzero_ps();
@@ -175,6 +182,10 @@ void tile(const Block* group, int64_t rows, const Q8Activations& x, int64_t firs
     if constexpr (C == 1) {
       const auto* ahead = reinterpret_cast<const char*>(group + b) + kPrefetchBytes;
       for (size_t i = 0; i < sizeof(Block); i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
+    } else {
+      for (int64_t i = 0; i < fetch.lines; ++i, fetch.next += 64) {
+        _mm_prefetch(fetch.next, _MM_HINT_T0);
+      }
     }
     add_block<C>(group[b], columns, acc);
     columns.next_block();
@@ -206,9 +217,12 @@ void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
       const int64_t rows = left < kGroupRows ? left : kGroupRows;
       float* y0 = y + (g - group_begin) * kGroupRows;
       int64_t c = c0;
-      for (; c + 4 <= c_end; c += 4) tile<4>(group, rows, x, c, y0, y_stride);
-      for (; c + 2 <= c_end; c += 2) tile<2>(group, rows, x, c, y0, y_stride);
-      if (c < c_end) tile<1>(group, rows, x, c, y0, y_stride);
+      constexpr int64_t kLines = (sizeof(Block) + 63) / 64;
+      const int64_t tiles = (c_end - c0 + kTileColumns - 1) / kTileColumns;
+      Fetch fetch = {reinterpret_cast<const char*>(w.group(g + 1)), (kLines + tiles - 1) / tiles};
+      for (; c + 4 <= c_end; c += 4) tile<4>(group, rows, x, c, fetch, y0, y_stride);
+      for (; c + 2 <= c_end; c += 2) tile<2>(group, rows, x, c, fetch, y0, y_stride);
+      if (c < c_end) tile<1>(group, rows, x, c, fetch, y0, y_stride);
     }
   }
 }
