@@ -16,7 +16,8 @@ readonly build_packages=(
   libzip-dev
   python3 python3-pip python3-venv)
 readonly test_packages=(
-  libgtest-dev libgmock-dev universal-ctags binutils clang-19 libclang-rt-19-dev clang-tidy-19 clang-format-19 llvm-19)
+  libgtest-dev libgmock-dev googletest g++-aarch64-linux-gnu qemu-user
+  universal-ctags binutils clang-19 libclang-rt-19-dev clang-tidy-19 clang-format-19 llvm-19)
 readonly all_packages=(libbenchmark-dev)
 
 die() { echo "bootstrap: $*" >&2; exit 1; }

@@ -158,23 +158,27 @@ def checks(run: Run) -> Outcome:
 
 def ctest(run: Run) -> Outcome:
     """Every test that CTest knows; GoogleTest binaries count by their cases."""
-    cases = run.logs / "gtest"
+    return ctest_in(run, "ctest", run.build)
+
+
+def ctest_in(run: Run, name: str, directory: Path) -> Outcome:
+    cases = run.logs / f"{name}-gtest"
     shutil.rmtree(cases, ignore_errors=True)
     cases.mkdir(parents=True)
-    junit = run.logs / "ctest.xml"
+    junit = run.logs / f"{name}.xml"
     junit.unlink(missing_ok=True)
     status, text = run.call(
-        "ctest", ["ctest", "--test-dir", str(run.build), "--output-on-failure", "--no-tests=error",
-                  "-j", str(run.args.jobs), "--output-junit", str(junit)],
+        name, ["ctest", "--test-dir", str(directory), "--output-on-failure", "--no-tests=error",
+               "-j", str(run.args.jobs), "--output-junit", str(junit)],
         timeout=5400, env={"GTEST_OUTPUT": f"xml:{cases}/"})
     if not junit.exists():
-        return Outcome(failed=1, notes=[f"ctest: exit {status}\n{tail(text)}"])
+        return Outcome(failed=1, notes=[f"{name}: exit {status}\n{tail(text)}"])
     total = Outcome()
     for entry in ET.parse(junit).getroot().iter("testcase"):
         total.add(ctest_entry(entry, cases / f"{entry.get('name')}.xml"))
     if status != 0 and total.failed == 0:
         total.failed = 1
-        total.notes.append(f"ctest: exit {status}\n{tail(text)}")
+        total.notes.append(f"{name}: exit {status}\n{tail(text)}")
     return total
 
 
@@ -221,7 +225,7 @@ def greedy(run: Run) -> Outcome:
                                   str(run.binary), "-m", "smollm2-135m"])
 
 
-def build_preset(run: Run, preset: str, target: str) -> list[str]:
+def build_preset(run: Run, preset: str, target: str = "all") -> list[str]:
     """Builds one target of another preset; what went wrong, if anything."""
     directory = ROOT / "build" / preset
     for name, command in ((f"{preset}-configure", ["cmake", "--preset", preset]),
@@ -231,6 +235,13 @@ def build_preset(run: Run, preset: str, target: str) -> list[str]:
         if status != 0:
             return [f"{name}: exit {status}\n{tail(text)}"]
     return []
+
+
+def neon(run: Run) -> Outcome:
+    """The kernels' tests for AArch64, cross-compiled, under user-mode QEMU."""
+    if notes := build_preset(run, "neon"):
+        return Outcome(failed=1, notes=notes)
+    return ctest_in(run, "neon", ROOT / "build" / "neon")
 
 
 def trace_coverage(run: Run) -> Outcome:
@@ -297,8 +308,9 @@ def peers(run: Run) -> Outcome:
 
 
 SUITES = {"checks": checks, "build": build, "model": model, "oracles": oracles, "ctest": ctest, "greedy": greedy,
-          "trace-coverage": trace_coverage, "fuzz": fuzz, "tidy": tidy, "peers": peers}
-IN_MAKE_TEST = ["build", "model", "oracles", "checks", "ctest", "greedy", "trace-coverage", "fuzz"]
+          "neon": neon, "trace-coverage": trace_coverage, "fuzz": fuzz, "tidy": tidy, "peers": peers}
+IN_MAKE_TEST = ["build", "model", "oracles", "checks", "ctest", "neon", "greedy", "trace-coverage",
+                "fuzz"]
 
 
 def parse() -> argparse.Namespace:
