@@ -69,6 +69,14 @@ CUTAWAY_INLINE void store_first(float* p, int64_t count, __m512 v) noexcept {
   _mm512_mask_storeu_ps(p, first_lanes(count), v);
 }
 
+// Sum of eight lanes, as ((0+4)+(2+6)) + ((1+5)+(3+7)): avx2.h's.
+CUTAWAY_INLINE float sum_lanes(__m256 v) noexcept {
+  __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+  s = _mm_add_ss(s, _mm_movehdup_ps(s));
+  return _mm_cvtss_f32(s);
+}
+
 // exp of math.cc on sixteen lanes, step by step, so that the bits are the same.
 CUTAWAY_INLINE __m512 exp16(__m512 x) noexcept {
   // min and max give their second operand when one is NaN, so NaN passes.

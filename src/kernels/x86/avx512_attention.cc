@@ -103,39 +103,56 @@ void score_sets(const Chunk& chunk, const Keys<E>& keys, int64_t r, const char* 
   }
 }
 
-// Turns a row's products into exp(score − max), 0 where it does not see. The sum is taken over
-// lanes of fixed positions, where a key that is not seen adds an exact 0.
-CUTAWAY_INLINE void soften(const AttentionTileArgs& args, int64_t r, float* scores) noexcept {
+// Bit p: whether row r sees key p.
+CUTAWAY_INLINE uint64_t seen_keys(const AttentionTileArgs& args, int64_t r) noexcept {
   const int64_t begin = args.begin[r], end = args.end[r];
-  args.max[r] = kMinusInfinity;
-  args.sum[r] = 0;
-  if (begin >= end) return;
-  const uint64_t below_end = end == 64 ? ~uint64_t{0} : (uint64_t{1} << end) - 1;
-  const uint64_t seen = below_end & ~((uint64_t{1} << begin) - 1);
+  if (begin >= end) return 0;
+  const uint64_t below_end = end == kTilePositions ? ~uint64_t{0} : (uint64_t{1} << end) - 1;
+  return below_end & ~((uint64_t{1} << begin) - 1);
+}
+CUTAWAY_INLINE __mmask16 of_block(uint64_t seen, int b) noexcept {
+  return static_cast<__mmask16>(seen >> (kKeyLanes * b));
+}
+
+// Turns a row's products into scores, −inf where it does not see, and finds their largest.
+CUTAWAY_INLINE void finish_scores(const AttentionTileArgs& args, int64_t r,
+                                  float* scores) noexcept {
+  const uint64_t seen = seen_keys(args, r);
   const __m512 scale = _mm512_set1_ps(args.scale);
+  const __m512 cap = _mm512_set1_ps(args.soft_cap);
+  const __m512 least = _mm512_set1_ps(kMinusInfinity);
   __m512 s[4];
+#pragma GCC unroll 4
   for (int b = 0; b < 4; ++b) {
     s[b] = _mm512_mul_ps(_mm512_loadu_ps(scores + b * kKeyLanes), scale);
-  }
-  if (args.soft_cap > 0) {
-    const __m512 cap = _mm512_set1_ps(args.soft_cap);
-    for (int b = 0; b < 4; ++b) s[b] = _mm512_mul_ps(cap, tanh16(_mm512_div_ps(s[b], cap)));
-  }
-  const __m512 least = _mm512_set1_ps(kMinusInfinity);
-  for (int b = 0; b < 4; ++b) {
-    s[b] = _mm512_mask_mov_ps(least, static_cast<__mmask16>(seen >> (16 * b)), s[b]);
-  }
-  const float max =
-      _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(s[0], s[1]), _mm512_max_ps(s[2], s[3])));
-  const __m512 shift = _mm512_set1_ps(max);
-  for (int b = 0; b < 4; ++b) {
-    s[b] = _mm512_maskz_mov_ps(static_cast<__mmask16>(seen >> (16 * b)),
-                               exp16(_mm512_sub_ps(s[b], shift)));
+    if (args.soft_cap > 0) s[b] = _mm512_mul_ps(cap, tanh16(_mm512_div_ps(s[b], cap)));
+    s[b] = _mm512_mask_mov_ps(least, of_block(seen, b), s[b]);
     _mm512_storeu_ps(scores + b * kKeyLanes, s[b]);
   }
-  args.max[r] = max;
-  args.sum[r] =
-      _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(s[0], s[1]), _mm512_add_ps(s[2], s[3])));
+  args.max[r] =
+      _mm512_reduce_max_ps(_mm512_max_ps(_mm512_max_ps(s[0], s[1]), _mm512_max_ps(s[2], s[3])));
+}
+
+// Turns a row's scores into exp(score − max), 0 where it does not see. The sum is taken over eight
+// lanes of fixed positions, as avx2 takes it; a key that is not seen adds an exact 0.
+CUTAWAY_INLINE void soften(const AttentionTileArgs& args, int64_t r, float* scores) noexcept {
+  const uint64_t seen = seen_keys(args, r);
+  if (seen == 0) {
+    args.sum[r] = 0;
+    return;
+  }
+  const __m512 shift = _mm512_set1_ps(args.max[r]);
+  __m256 total = _mm256_setzero_ps();
+#pragma GCC unroll 4
+  for (int b = 0; b < 4; ++b) {
+    const __m512 score = _mm512_loadu_ps(scores + b * kKeyLanes);
+    const __m512 weight =
+        _mm512_maskz_mov_ps(of_block(seen, b), exp16(_mm512_sub_ps(score, shift)));
+    _mm512_storeu_ps(scores + b * kKeyLanes, weight);
+    total = _mm256_add_ps(total, _mm512_castps512_ps256(weight));
+    total = _mm256_add_ps(total, _mm512_extractf32x8_ps(weight, 1));
+  }
+  args.sum[r] = sum_lanes(total);
 }
 
 // A piece of the values: elements [first, first + n) of position p at data + p · stride.
@@ -259,6 +276,7 @@ void attend(const Chunk& chunk) noexcept {
                                        scores);
     }
   }
+  for (int64_t r = 0; r < chunk.rows; ++r) finish_scores(args, chunk.first + r, scores[r]);
   for (int64_t r = 0; r < chunk.rows; ++r) soften(args, chunk.first + r, scores[r]);
   std::memset(args.out + chunk.first * args.d_v, 0,
               static_cast<size_t>(chunk.rows * args.d_v) * sizeof(float));
