@@ -139,8 +139,7 @@ void f32(benchmark::State& state, const KernelTable* table, DType type, int64_t 
 void attention(benchmark::State& state, const KernelTable* table, KvType type, int64_t rows) {
   constexpr int64_t kD = 64;
   constexpr int64_t kTiles = 16;
-  const size_t element = type == KvType::kF16 ? 2 : 4;
-  const size_t bytes = kD * kTilePositions * element;
+  const auto bytes = static_cast<size_t>(kv_tile_bytes(type, kD));
   const Memory k = allocate(kTiles * bytes), v = allocate(kTiles * bytes);
   const std::vector<float> x = activations(kD * std::max(rows, kTilePositions));
   for (int64_t t = 0; t < kTiles; ++t) {
@@ -275,7 +274,7 @@ void register_all(const KernelTable* table) {
     }
   }
   for (const int64_t rows : {3, 48, 1536}) {
-    for (const KvType type : {KvType::kF16, KvType::kF32}) {
+    for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8, KvType::kQ4}) {
       const std::string name =
           std::string("attention/") + kv_type_name(type) + "/rows:" + std::to_string(rows);
       benchmark::RegisterBenchmark(name.c_str(), attention, table, type, rows);

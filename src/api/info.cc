@@ -37,6 +37,12 @@ Json ModelImpl::info(bool tensors) const {
   for (const auto& [key, value] : file.metadata.entries()) metadata[key] = value_json(value);
   std::map<std::string, int64_t> types;
   for (const StoredTensor& tensor : file.tensors) ++types[dtype_name(tensor.dtype)];
+  Json kv_bytes = Json::object();  // by --cache-type
+  for (const auto type :
+       {kernels::KvType::kF32, kernels::KvType::kF16, kernels::KvType::kQ8, kernels::KvType::kQ4}) {
+    kv_bytes[kernels::kv_type_name(type)] =
+        kv_geometry(*model_, type).page_bytes() / kernels::kTilePositions;
+  }
   Json out = {{"name", name_},
               {"path", file.path},
               {"format", file.format},
@@ -58,8 +64,7 @@ Json ModelImpl::info(bool tensors) const {
                 {"tokens", tokenizer.vocab_size()},
                 {"end_ids", tokenizer.end_ids()}}},
               {"chat_template", has_chat_template()},
-              {"kv_bytes_per_token",
-               kv_geometry(*model_, kernels::KvType::kF16).page_bytes() / kernels::kTilePositions},
+              {"kv_bytes_per_token", std::move(kv_bytes)},
               {"tensor_types", types},
               {"tensor_count", file.tensors.size()},
               {"load_ms", load_ms_},

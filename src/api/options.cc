@@ -17,14 +17,21 @@ Result<TraceLevel> parse_trace_level(const std::string& text) {
 Result<CacheType> parse_cache_type(const std::string& text) {
   if (text == "f32") return CacheType::kF32;
   if (text == "f16") return CacheType::kF16;
-  return Error{text == "q8" || text == "q4" ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument,
-               "cache type is \"" + text + "\"; this version has f32 and f16", "cache-type"};
+  if (text == "q8") return CacheType::kQ8;
+  if (text == "q4") return CacheType::kQ4;
+  return Error{ErrorCode::kInvalidArgument,
+               "cache type is \"" + text + "\", must be f32, f16, q8 or q4", "cache-type"};
 }
 
 namespace api {
 
 static_assert(static_cast<int>(TraceLevel::kTensors) == static_cast<int>(trace::Level::kTensors));
 trace::Level to_trace_level(TraceLevel level) { return static_cast<trace::Level>(level); }
+
+static_assert(static_cast<int>(CacheType::kF32) == static_cast<int>(kernels::KvType::kF32) &&
+              static_cast<int>(CacheType::kF16) == static_cast<int>(kernels::KvType::kF16) &&
+              static_cast<int>(CacheType::kQ8) == static_cast<int>(kernels::KvType::kQ8) &&
+              static_cast<int>(CacheType::kQ4) == static_cast<int>(kernels::KvType::kQ4));
 
 kv::Geometry kv_geometry(const model::LoadedModel& model, kernels::KvType type) {
   CUTAWAY_SPAN(span, "api::kv_geometry");
@@ -64,14 +71,14 @@ Result<ResolvedSession> resolve_session(const SessionOptions& options,
   out.context = options.context == 0 ? trained : options.context;
   out.prefill_chunk = options.prefill_chunk;
   out.precise = options.precise;
-  const CacheType type =
-      options.cache_type.value_or(options.precise ? CacheType::kF32 : CacheType::kF16);
-  out.cache_type = type == CacheType::kF32 ? kernels::KvType::kF32 : kernels::KvType::kF16;
+  out.cache_type = static_cast<kernels::KvType>(
+      options.cache_type.value_or(options.precise ? CacheType::kF32 : CacheType::kF16));
   out.warnings = engine.warnings;
   std::string warning = context_warning(kv_geometry(model, out.cache_type), out.context);
   if (!warning.empty()) out.warnings.push_back(std::move(warning));
-  CUTAWAY_OUT(span, "context", out.context, "cache_type", type == CacheType::kF32 ? "f32" : "f16",
-              "precise", out.precise, "prefill_chunk", out.prefill_chunk);
+  CUTAWAY_OUT(span, "context", out.context, "cache_type",
+              kernels::kv_type_name(out.cache_type), "precise", out.precise, "prefill_chunk",
+              out.prefill_chunk);
   return out;
 }
 

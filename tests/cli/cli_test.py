@@ -157,8 +157,20 @@ def test_alias():
 
 
 def test_precise_and_cache_types_run():
-    for args in (["--precise"], ["--cache-type", "f32"], ["-t", "1", "--prefill-chunk", "3"]):
+    for args in (["--precise"], ["-t", "1", "--prefill-chunk", "3"]):
         answer("-n", "2", *args, "hi")
+    hashes = {kind: answer("-n", "4", "--cache-type", kind, "hi")["logits_hash"]
+              for kind in ("f32", "f16", "q8", "q4")}
+    assert len(set(hashes.values())) == 4, hashes  # each type was really used
+    assert answer("-n", "4", "hi")["logits_hash"] == hashes["f16"]
+    precise = answer("-n", "4", "--precise", "hi")["logits_hash"]
+    assert answer("-n", "4", "--precise", "--cache-type", "f32", "hi")["logits_hash"] == precise
+    assert answer("-n", "4", "--precise", "--cache-type", "q8", "hi")["logits_hash"] != precise
+    for kind in hashes:
+        ok(["capture", *TINY, "hi", "--taps", "blocks.0.attn.hook_pattern", "-o", f"{kind}.safetensors",
+            "--cache-type", kind])
+    patterns = {(FOLDER / f"{kind}.safetensors").read_bytes() for kind in hashes}
+    assert len(patterns) == 4  # patterns are computed from the keys as they are stored
 
 
 def test_forced_isa():

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <set>
 
 #include "cutaway/engine.h"
@@ -22,6 +23,7 @@ struct Setting {
   TraceLevel trace = TraceLevel::kOff;
   std::string isa = {};
   bool precise = false;
+  std::optional<CacheType> cache = {};
 };
 
 GenerateRequest request(bool sampled) {
@@ -61,6 +63,7 @@ class RealModel : public ::testing::Test {
     SessionOptions options;
     options.prefill_chunk = setting.chunk;
     options.precise = setting.precise;
+    options.cache_type = setting.cache;
     auto session = (*model)->start(options);
     EXPECT_TRUE(session.ok());
     auto generation = (*session)->generate(request(sampled), {});
@@ -89,6 +92,30 @@ TEST_F(RealModel, OneHashForThreadsChunksAndTraceLevels) {
     }
     std::printf("%s: one logits_hash %s over %d settings\n", sampled ? "sampled" : "greedy",
                 first.logits_hash.c_str(), settings);
+  }
+}
+
+// Quantised pages round each key and value on its own, so nothing depends on how they came there.
+TEST_F(RealModel, OneHashForThreadsAndChunksWithEveryCacheType) {
+  for (const char* isa : {"avx2", "avx512", "neon"}) {
+    if (!Engine::create({1, isa}).ok()) continue;
+    std::set<std::string> hashes;
+    for (const CacheType cache :
+         {CacheType::kF32, CacheType::kF16, CacheType::kQ8, CacheType::kQ4}) {
+      const Generation first = run({2, 512, TraceLevel::kOff, isa, false, cache}, true);
+      EXPECT_EQ(first.tokens.size(), 24u);
+      hashes.insert(first.logits_hash);
+      const std::pair<int, int64_t> settings[] = {{1, 512}, {2, 1}, {3, 7}, {2, 64}};
+      for (const auto& [threads, chunk] : settings) {
+        const Generation again = run({threads, chunk, TraceLevel::kOff, isa, false, cache}, true);
+        EXPECT_EQ(first.logits_hash, again.logits_hash)
+            << isa << ", cache " << static_cast<int>(cache) << ", " << threads << " threads, chunk "
+            << chunk;
+      }
+      std::printf("%s: one logits_hash %s with cache type %d\n", isa, first.logits_hash.c_str(),
+                  static_cast<int>(cache));
+    }
+    EXPECT_EQ(hashes.size(), 4u) << "a cache type changes the bits";
   }
 }
 
