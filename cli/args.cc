@@ -206,7 +206,7 @@ std::optional<int> Args::parse(int argc, char** argv, int first) {
     if (extra.size() < 2 || extra.front() != '-') {
       return wrong_usage(fmt::format(
           "unexpected argument '{}'{}", extra,
-          impl_->positionals.empty()
+          impl_->positionals.size() != 1
               ? ""
               : fmt::format("; {} is one argument: quote it", impl_->positionals.front())));
     }

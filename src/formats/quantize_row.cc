@@ -111,7 +111,8 @@ void put_q4_1(const float* x, int64_t n, uint8_t* out) noexcept {
     block.m = f32_to_f16(range.min);
     int32_t q[kBlock];
     for (int j = 0; j < kBlock; ++j) {
-      q[j] = std::min(15, static_cast<int32_t>((x[j] - range.min) * id + 0.5f));
+      const float steps = (x[j] - range.min) * id;              // ≥ 0
+      q[j] = std::min(15, static_cast<int32_t>(steps + 0.5f));  // NOLINT: the format's rounding
     }
     put_nibbles(q, block.q);
     std::memcpy(out, &block, sizeof block);

@@ -245,6 +245,7 @@ SYNTHESIS = [
     synth("an unknown type", "smollm2-135m Q4_2 o.gguf", USAGE, "'Q4_2'", "F16", "Q4_1"),
     synth("no file to write", "smollm2-135m Q4_1", USAGE, "OUT.gguf"),
     synth("an empty file name", "smollm2-135m Q4_1 ''", USAGE, "output", "empty"),
+    synth("one argument too many", "smollm2-135m Q4_1 o.gguf p.gguf", USAGE, "unexpected argument 'p.gguf'"),
     synth("layers 0", "smollm2-135m Q4_1 o.gguf --layers 0", USAGE, "--layers", "'0'"),
     synth("more layers than the shape has", "smollm2-135m Q4_1 o.gguf --layers 31", USAGE, "31", "30"),
     synth("a seed of random weights that is no number", "smollm2-135m Q4_1 o.gguf --seed x", USAGE, "--seed", "x"),
