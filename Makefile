@@ -54,10 +54,11 @@ peers: ## the environments of the reference and of the peer (torch, llama.cpp), 
 	@$(CUTAWAY) pull $(MODEL)
 	@python3 tools/run_tests.py --jobs $(JOBS) --only peers --binary $(CUTAWAY)
 
-compare: build ## speed against llama.cpp, side by side on this machine
+compare: build ## speed, start and memory against llama.cpp, side by side on this machine (about an hour)
 	@tools/peers.sh llama_cpp
 	@$(CUTAWAY) pull $(MODEL)
-	@python3 bench/compare.py --bin $(CUTAWAY) -m "$(MODEL_FILE)" > build/compare.json
+	@bench/make_types.py -m "$(MODEL_FILE)" > build/types.json
+	@python3 bench/compare.py --set targets --bin $(CUTAWAY) --results bench/results > build/compare.json
 	@cat build/compare.json
 
 soak: ## mixed traffic for 100 minutes (arrives with the server)

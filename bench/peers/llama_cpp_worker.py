@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import random
 import re
 import sys
@@ -61,7 +62,8 @@ class Peer:
     """One loaded model with one context of n_seq sequences; n_ctx tokens each."""
 
     def __init__(self, path: str, threads: int, n_ctx: int, n_batch: int, flash: str = "auto",
-                 f32_cache: bool = False, n_seq: int = 1):
+                 f32_cache: bool = False, n_seq: int = 1, fill_threads: int | None = None):
+        """fill_threads: for prompts, where these are not what is measured."""
         ll.llama_log_set(_silent, ctypes.c_void_p(0))
         ll.llama_backend_init()
         self.model = ll.llama_model_load_from_file(
@@ -72,7 +74,8 @@ class Peer:
         params = ll.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = n_ctx * n_seq, n_batch, n_batch
         params.n_seq_max = n_seq
-        params.n_threads = params.n_threads_batch = threads
+        params.n_threads = threads
+        params.n_threads_batch = fill_threads or threads
         params.flash_attn_type = {
             "auto": ll.LLAMA_FLASH_ATTN_TYPE_AUTO,
             "on": ll.LLAMA_FLASH_ATTN_TYPE_ENABLED,
@@ -91,6 +94,14 @@ class Peer:
     def clear(self) -> None:
         ll.llama_memory_clear(ll.llama_get_memory(self.context), True)
         self.positions = [0] * len(self.positions)
+
+    def cut(self, n: int) -> None:
+        """Forgets the positions from n on, of every sequence."""
+        memory = ll.llama_get_memory(self.context)
+        for seq in range(len(self.positions)):
+            if not ll.llama_memory_seq_rm(memory, seq, n, -1):
+                raise SystemExit(f"llama.cpp cannot cut a sequence back to {n} tokens")
+        self.positions = [n] * len(self.positions)
 
     def _put(self, i: int, token: int, seq: int, logits: bool) -> None:
         batch = self.batch
@@ -142,15 +153,16 @@ def peak_rss_mb() -> float:
 def run_bench(args) -> dict:
     test = parse_test(args.test)
     peer = Peer(args.model, args.threads, test.depth + test.count + 64, CHUNK, args.flash_attn,
-                n_seq=test.batch)
+                n_seq=test.batch, fill_threads=os.cpu_count() if test.depth else None)
     rng = random.Random(1)
     ids = lambda n: [rng.randrange(peer.n_vocab) for _ in range(n)]
 
+    for seq in range(test.batch if test.depth else 0):
+        for start in range(0, test.depth, CHUNK):
+            peer.decode(ids(min(CHUNK, test.depth - start)), seq=seq)
+
     def once(n: int) -> float:
-        peer.clear()
-        for seq in range(test.batch):
-            for start in range(0, test.depth, CHUNK):
-                peer.decode(ids(min(CHUNK, test.depth - start)), seq=seq)
+        peer.cut(test.depth) if test.depth else peer.clear()
         steps = [ids(test.batch) for _ in range(n)]
         start = time.perf_counter()
         if test.kind == "pp":
