@@ -59,14 +59,18 @@ bool spin_until(int64_t spin_ns, Done&& done) noexcept {
 
 constexpr size_t kLine = 64;
 
-// The job's number in the high half, the chunks that nobody has taken in the low half. A thread
-// that takes one by compare-and-swap therefore holds a chunk of exactly the job whose number it
-// saw, and that job cannot end before this chunk is done: its description is safe to read.
-constexpr uint64_t ticket_of(uint32_t job, uint32_t left) noexcept {
-  return static_cast<uint64_t>(job) << 32 | left;
+// A thread's share of a job: the job's number in the high half, then the first and the last + 1 of
+// the chunks that nobody has taken. Its owner takes from the front, the others, once their own
+// share is empty, from the back; so threads that keep pace touch no line of each other. Who takes a
+// chunk by compare-and-swap holds a chunk of exactly the job whose number it saw, and that job
+// cannot end before this chunk is accounted for: its description is safe to read.
+constexpr uint64_t kMaxUnits = 0xFFFF;
+constexpr uint64_t share_of(uint32_t job, uint64_t begin, uint64_t end) noexcept {
+  return static_cast<uint64_t>(job) << 32 | begin << 16 | end;
 }
-constexpr uint32_t job_of(uint64_t ticket) noexcept { return static_cast<uint32_t>(ticket >> 32); }
-constexpr uint32_t left_of(uint64_t ticket) noexcept { return static_cast<uint32_t>(ticket); }
+constexpr uint32_t job_of(uint64_t share) noexcept { return static_cast<uint32_t>(share >> 32); }
+constexpr uint64_t begin_of(uint64_t share) noexcept { return share >> 16 & kMaxUnits; }
+constexpr uint64_t end_of(uint64_t share) noexcept { return share & kMaxUnits; }
 
 enum WorkerState : int { kAwake, kAsleep };
 
@@ -93,6 +97,9 @@ class BlockSignals {
 }  // namespace
 
 struct ThreadPool::Impl {
+  struct alignas(kLine) Share {
+    std::atomic<uint64_t> left{0};
+  };
   struct alignas(kLine) Worker {
     std::atomic<int> state{kAwake};
     std::atomic<bool> parked{false};
@@ -107,15 +114,17 @@ struct ThreadPool::Impl {
     std::thread thread;
   };
 
-  alignas(kLine) std::atomic<uint64_t> ticket{0};
-  alignas(kLine) std::atomic<uint32_t> unfinished{0};
+  alignas(kLine) std::atomic<uint64_t> unfinished{0};  // units not yet accounted for
   std::atomic<bool> caller_sleeps{false};
   alignas(kLine) std::atomic<bool> stop{false};
   std::atomic<bool> running{false};
-  // The job. Written while no chunk is out, published by the store to `ticket`.
-  uint32_t n_chunks = 0;
+  // The job. Written while no unit is out, published by the stores to the shares.
+  uint32_t job = 0;
+  size_t n_chunks = 0;
+  size_t unit = 1;  // chunks that are taken at a time: 1, but for more than kMaxUnits
   ChunkFn body = nullptr;
   void* context = nullptr;
+  std::unique_ptr<Share[]> shares;  // the caller's, then one per worker
 
   int64_t spin_ns = kSpinNs;
   size_t n_workers = 0;
@@ -125,10 +134,12 @@ struct ThreadPool::Impl {
   std::span<Worker> workers() const { return {storage.get(), n_workers}; }
 
   void start(size_t wanted);
-  size_t work(Worker* self) noexcept;
+  void run_unit(uint64_t index) noexcept;
+  size_t work(uint32_t job, size_t own, Worker* self) noexcept;
+  void divide(uint64_t units) noexcept;
   void note_late(Worker& self) noexcept;
-  void worker_loop(Worker& self) noexcept;
-  void wake(uint32_t wanted) noexcept;
+  void worker_loop(size_t own, Worker& self) noexcept;
+  void wake() noexcept;
   void wait_for_others(int64_t started, size_t own_chunks) noexcept;
   void park_stragglers(int64_t late_after) noexcept;
   void unpark() noexcept;
@@ -136,11 +147,13 @@ struct ThreadPool::Impl {
 
 void ThreadPool::Impl::start(size_t wanted) {
   storage = std::make_unique<Worker[]>(wanted);
+  shares = std::make_unique<Share[]>(wanted + 1);
   const BlockSignals block;
   for (; n_workers < wanted; ++n_workers) {
     Worker& worker = storage[n_workers];
     try {
-      worker.thread = std::thread([this, &worker] { worker_loop(worker); });
+      worker.thread =
+          std::thread([this, own = n_workers + 1, &worker] { worker_loop(own, worker); });
     } catch (const std::system_error&) {
       return;  // the system allows no more threads: the pool works with those it has
     }
@@ -149,24 +162,37 @@ void ThreadPool::Impl::start(size_t wanted) {
   }
 }
 
-// Takes chunks until none is left. Returns how many this thread did.
-size_t ThreadPool::Impl::work(Worker* self) noexcept {
+void ThreadPool::Impl::run_unit(uint64_t index) noexcept {
+  const size_t end = std::min((index + 1) * unit, n_chunks);
+  for (size_t chunk = index * unit; chunk < end; ++chunk) body(context, chunk);
+}
+
+// Takes units of this job, of its own share first, until none is left. Returns how many it did.
+size_t ThreadPool::Impl::work(uint32_t this_job, size_t own, Worker* self) noexcept {
   size_t done = 0;
-  uint64_t seen = ticket.load(std::memory_order_acquire);
-  while (left_of(seen) > 0) {
-    if (!ticket.compare_exchange_weak(seen, seen - 1, std::memory_order_acq_rel,
+  const size_t n_shares = n_workers + 1;
+  for (size_t i = 0; i < n_shares; ++i) {
+    const bool mine = i == 0;
+    std::atomic<uint64_t>& left = shares[(own + i) % n_shares].left;
+    uint64_t seen = left.load(std::memory_order_acquire);
+    while (job_of(seen) == this_job && begin_of(seen) < end_of(seen)) {
+      const uint64_t begin = begin_of(seen), end = end_of(seen);
+      const uint64_t rest =
+          mine ? share_of(this_job, begin + 1, end) : share_of(this_job, begin, end - 1);
+      if (!left.compare_exchange_weak(seen, rest, std::memory_order_acq_rel,
                                       std::memory_order_acquire)) {
-      continue;
+        continue;
+      }
+      run_unit(mine ? begin : end - 1);
+      ++done;
+      if (self != nullptr && caller_sleeps.load(std::memory_order_relaxed)) note_late(*self);
+      seen = left.load(std::memory_order_acquire);
     }
-    body(context, n_chunks - left_of(seen));
-    ++done;
-    if (self != nullptr && caller_sleeps.load(std::memory_order_relaxed)) note_late(*self);
-    // Once this says that the chunk is done the job may change: nothing of it is read below.
-    if (unfinished.fetch_sub(1, std::memory_order_seq_cst) == 1 && self != nullptr &&
-        caller_sleeps.load(std::memory_order_seq_cst)) {
-      unfinished.notify_one();
-    }
-    seen = ticket.load(std::memory_order_acquire);
+  }
+  // Once this accounts for the units the job may change: nothing of it is read below.
+  if (done > 0 && unfinished.fetch_sub(done, std::memory_order_seq_cst) == done &&
+      self != nullptr && caller_sleeps.load(std::memory_order_seq_cst)) {
+    unfinished.notify_one();
   }
   return done;
 }
@@ -178,13 +204,14 @@ void ThreadPool::Impl::note_late(Worker& self) noexcept {
   self.late_ns.store(now_ns(), std::memory_order_relaxed);
 }
 
-void ThreadPool::Impl::worker_loop(Worker& self) noexcept {
+void ThreadPool::Impl::worker_loop(size_t own, Worker& self) noexcept {
   uint32_t last_job = 0;
+  const std::atomic<uint64_t>& share = shares[own].left;
   for (;;) {
     const auto has_news = [&] {
       return stop.load(std::memory_order_relaxed) ||
              (!self.parked.load(std::memory_order_relaxed) &&
-              job_of(ticket.load(std::memory_order_acquire)) != last_job);
+              job_of(share.load(std::memory_order_acquire)) != last_job);
     };
     if (!spin_until(self.parked.load(std::memory_order_relaxed) ? 0 : spin_ns, has_news)) {
       // The caller publishes a job, then looks for sleepers; a worker says that it sleeps, then
@@ -192,23 +219,36 @@ void ThreadPool::Impl::worker_loop(Worker& self) noexcept {
       self.state.store(kAsleep, std::memory_order_seq_cst);
       const bool idle = !stop.load(std::memory_order_seq_cst) &&
                         (self.parked.load(std::memory_order_seq_cst) ||
-                         job_of(ticket.load(std::memory_order_seq_cst)) == last_job);
+                         job_of(share.load(std::memory_order_seq_cst)) == last_job);
       if (idle) self.state.wait(kAsleep, std::memory_order_seq_cst);
       self.state.store(kAwake, std::memory_order_seq_cst);
     }
     if (stop.load(std::memory_order_acquire)) return;
     if (self.parked.load(std::memory_order_relaxed)) continue;
-    last_job = job_of(ticket.load(std::memory_order_acquire));
-    work(&self);
+    last_job = job_of(share.load(std::memory_order_acquire));
+    work(last_job, own, &self);
   }
 }
 
-// Wakes sleeping workers, no more than there is work for. Workers that spin see the ticket.
-void ThreadPool::Impl::wake(uint32_t wanted) noexcept {
-  for (Worker& worker : workers()) {
-    if (wanted == 0) return;
-    if (worker.parked.load(std::memory_order_relaxed)) continue;
-    --wanted;
+// Gives each thread that takes part its share of the units; the caller is the first.
+void ThreadPool::Impl::divide(uint64_t units) noexcept {
+  const uint64_t takers = std::min<uint64_t>(units, n_workers - n_parked + 1);
+  const auto share = [&](uint64_t i) {
+    return share_of(job, units * i / takers, units * (i + 1) / takers);
+  };
+  uint64_t given = 1;
+  for (size_t i = 0; i < n_workers && given < takers; ++i) {
+    if (storage[i].parked.load(std::memory_order_relaxed)) continue;
+    shares[i + 1].left.store(share(given++), std::memory_order_seq_cst);
+  }
+  shares[0].left.store(share(0), std::memory_order_seq_cst);
+}
+
+// Wakes the sleeping ones among the workers that have a share. Those that spin see it.
+void ThreadPool::Impl::wake() noexcept {
+  for (size_t i = 0; i < n_workers; ++i) {
+    if (job_of(shares[i + 1].left.load(std::memory_order_relaxed)) != job) continue;
+    Worker& worker = storage[i];
     int asleep = kAsleep;
     if (worker.state.load(std::memory_order_seq_cst) == kAsleep &&
         worker.state.compare_exchange_strong(asleep, kAwake, std::memory_order_seq_cst)) {
@@ -251,7 +291,7 @@ void ThreadPool::Impl::wait_for_others(int64_t started, size_t own_chunks) noexc
   if (spin_until(spin_ns, all_done)) return;
 
   caller_sleeps.store(true, std::memory_order_seq_cst);
-  while (const uint32_t left = unfinished.load(std::memory_order_seq_cst)) {
+  while (const uint64_t left = unfinished.load(std::memory_order_seq_cst)) {
     unfinished.wait(left, std::memory_order_seq_cst);
   }
   caller_sleeps.store(false, std::memory_order_relaxed);
@@ -280,22 +320,22 @@ int ThreadPool::size() const { return static_cast<int>(impl_->n_workers) + 1; }
 
 void ThreadPool::run(size_t n_chunks, ChunkFn body, void* context) {
   Impl& impl = *impl_;
-  CUTAWAY_CHECK(n_chunks <= UINT32_MAX);
   CUTAWAY_CHECK(!impl.running.exchange(true, std::memory_order_relaxed));
   if (impl.n_parked > 0) impl.unpark();
   if (n_chunks <= 1 || impl.n_parked == impl.n_workers) {
     for (size_t chunk = 0; chunk < n_chunks; ++chunk) body(context, chunk);
   } else {
     const int64_t started = now_ns();
-    const auto n = static_cast<uint32_t>(n_chunks);
-    impl.n_chunks = n;
+    impl.unit = (n_chunks + kMaxUnits - 1) / kMaxUnits;
+    const uint64_t units = (n_chunks + impl.unit - 1) / impl.unit;
+    ++impl.job;
+    impl.n_chunks = n_chunks;
     impl.body = body;
     impl.context = context;
-    impl.unfinished.store(n, std::memory_order_relaxed);
-    const uint32_t job = job_of(impl.ticket.load(std::memory_order_relaxed)) + 1;
-    impl.ticket.store(ticket_of(job, n), std::memory_order_seq_cst);
-    impl.wake(n - 1);
-    impl.wait_for_others(started, impl.work(nullptr));
+    impl.unfinished.store(units, std::memory_order_relaxed);
+    impl.divide(units);
+    impl.wake();
+    impl.wait_for_others(started, impl.work(impl.job, 0, nullptr));
   }
   impl.running.store(false, std::memory_order_relaxed);
 }
