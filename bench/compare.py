@@ -5,7 +5,8 @@
              [--tests pp512,tg128,tg128@2048,tg32b16,start,memory,busy] [--flash-attn both]
   compare.py --set targets [--results bench/results]
                                            every row that the targets name, each file's document
-                                           written to the folder as it is ready
+                                           written to the folder as it is ready; --set shapes the
+                                           same for random weights at the shapes of 1.5B and 7B
   compare.py -m F.gguf --trace-overhead    decode speed at trace levels off, functions and tensors,
                                            alternating, relative to off
   compare.py -m F.gguf --peer-only         the peer alone
@@ -41,7 +42,8 @@ FLAGS = ("avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512_vnni"
 TRACE_LEVELS = ("off", "functions", "tensors")
 LIMIT_KEYS = ("bytes_per_token", "achieved_gbps", "limit_gbps", "achieved_gops", "limit_gops")
 
-# What `--set` measures: the model's type, the tests and the threads; None is the installed file.
+# What `--set` measures: the file, the tests and the threads. A file is None (the installed one), a type
+# that make_types.py makes, or a shape and a type for `cutaway synth`.
 SETS = {
     "targets": [
         (None, ["pp512", "tg128", "tg128@2048", "tg128@6000", "tg32b16"], [1, 2]),
@@ -50,7 +52,20 @@ SETS = {
         ("q8_0", ["pp512", "tg128"], [1, 2]),
         ("f16", ["pp512", "tg128"], [1, 2]),
     ],
+    "shapes": [
+        ("qwen2.5-1.5b Q4_1", ["pp512", "tg128"], [1, 2]),
+        ("qwen2.5-1.5b Q8_0", ["pp512", "tg128"], [2]),
+        ("llama-2-7b Q4_1", ["pp128", "tg32"], [2]),
+    ],
 }
+
+
+def file_of(kind: str | None) -> tuple[str, Path]:
+    """The stem of the document and the file."""
+    if kind is None:
+        return "smollm2-135m-q4_1", home() / "models" / "smollm2-135m.gguf"
+    stem = kind.lower().replace(" ", "-") + "-random" if " " in kind else f"smollm2-135m-{kind}"
+    return stem, home() / "peers" / "types" / f"{stem}.gguf"
 
 
 def home() -> Path:
@@ -221,10 +236,11 @@ def new_document(model: Path, comparison: Comparison) -> dict:
     if comparison.ours:
         versions["cutaway"] = comparison.ours.version()
         kernels = comparison.ours.machine()["kernels"]["chosen"]
-    data = model.read_bytes()
+    with open(model, "rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return {
         "machine": machine(),
-        "model": {"file": model.name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()},
+        "model": {"file": model.name, "bytes": model.stat().st_size, "sha256": sha256},
         "versions": versions,
         "kernels": kernels,
         "reps": comparison.reps,
@@ -250,9 +266,9 @@ def run_set(comparison: Comparison, name: str, folder: Path) -> list[dict]:
     folder.mkdir(parents=True, exist_ok=True)
     documents: dict[str, dict] = {}
     for kind, tests, threads in SETS[name]:
-        stem = f"smollm2-135m-{kind or 'q4_1'}"
-        path = (home() / "models" / "smollm2-135m.gguf" if kind is None
-                else home() / "peers" / "types" / f"{stem}.gguf")
+        stem, path = file_of(kind)
+        if kind and " " in kind and not path.is_file():
+            comparison.ours.synth(*kind.split(), path)
         got = measure(comparison, path, tests, threads, False)
         if stem in documents:
             documents[stem]["tests"] += got["tests"]
@@ -261,8 +277,8 @@ def run_set(comparison: Comparison, name: str, folder: Path) -> list[dict]:
             documents[stem] = got
         (folder / f"{stem}.json").write_text(json.dumps(documents[stem], indent=1) + "\n")
         say(f"written: {folder / stem}.json")
-    if comparison.ours:
-        document = measure(comparison, home() / "models" / "smollm2-135m.gguf", ["tg128"], [1, 2], True)
+    if name == "targets":
+        document = measure(comparison, file_of(None)[1], ["tg128"], [1, 2], True)
         (folder / "smollm2-135m-q4_1-trace.json").write_text(json.dumps(document, indent=1) + "\n")
         documents["trace"] = document
     return list(documents.values())
@@ -297,15 +313,16 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     if args.set and (args.tests or args.threads or args.trace_overhead):
         parser.error("--set has its own tests and threads: leave --tests, --threads and "
                      "--trace-overhead out")
+    if args.set and args.peer_only:
+        parser.error("--set compares both: leave --peer-only out")
     if args.trace_overhead and args.peer_only:
         parser.error("--trace-overhead measures Cutaway alone: leave --peer-only out")
     for model in args.model or []:
         if not Path(model).is_file():
             parser.error(f"--model {model}: no such file")
     for kind, _, _ in SETS.get(args.set, []):
-        path = home() / ("models/smollm2-135m.gguf" if kind is None
-                         else f"peers/types/smollm2-135m-{kind}.gguf")
-        if not path.is_file():
+        path = file_of(kind)[1]
+        if not path.is_file() and " " not in (kind or ""):
             parser.error(f"--set {args.set} needs {path}: " +
                          ("cutaway pull smollm2-135m" if kind is None else "bench/make_types.py"))
     if args.reps < 1:
@@ -331,7 +348,6 @@ def main(argv: list[str] | None = None) -> int:
                             None if args.trace_overhead else sides.Theirs(str(args.peer)),
                             args.reps, args.flash_attn)
     if args.set:
-        comparison.ours or sys.exit("--set needs Cutaway: leave --peer-only out")
         documents = run_set(comparison, args.set, args.results)
     else:
         documents = [measure(comparison, Path(model), args.tests, args.threads, args.trace_overhead)

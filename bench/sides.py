@@ -85,6 +85,10 @@ class Ours:
         return {"peak_bytes": answer["timings"]["peak_rss_mb"] * 2**20, "kv_bytes": cache,
                 "allowed_bytes": info["bytes"] + cache + OVERHEAD_BYTES}
 
+    def synth(self, shape: str, type_name: str, out: Path) -> None:
+        """Random weights at a real model's shape."""
+        call([self.binary, "synth", shape, type_name, out, "--json"])
+
     def machine(self) -> dict:
         return call([self.binary, "info", "--json"])["machine"]
 

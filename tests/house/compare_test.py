@@ -34,6 +34,10 @@ def speed():
 """
 OURS = """
 if "--version" in args: print("cutaway 9.9"); sys.exit()
+if args[0] == "synth":
+    Path(args[3]).parent.mkdir(parents=True, exist_ok=True)
+    Path(args[3]).write_text(args[1])
+    print("{}"); sys.exit()
 if args[0] == "info" and "-m" in args:
     out = {"model": {"bytes": 100_000_000, "kv_bytes_per_token": {"f16": 1000}}}
 elif args[0] == "info":
@@ -83,6 +87,15 @@ class Compare(unittest.TestCase):
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
             self.assertEqual(compare.main(given), 0)
         return json.loads(out.getvalue())
+
+    @contextlib.contextmanager
+    def at_home(self, home: Path):
+        before = os.environ.get("CUTAWAY_HOME")
+        os.environ["CUTAWAY_HOME"] = str(home)
+        try:
+            yield
+        finally:
+            os.environ.pop("CUTAWAY_HOME") if before is None else os.environ.update(CUTAWAY_HOME=before)
 
     def refused(self, *arguments: str) -> str:
         err = io.StringIO()
@@ -166,13 +179,9 @@ class Compare(unittest.TestCase):
                                                    for t in ("q4_0", "q8_0", "f16"))):
             (home / path).parent.mkdir(parents=True, exist_ok=True)
             (home / path).write_bytes(path.encode())
-        before = os.environ.get("CUTAWAY_HOME")
-        os.environ["CUTAWAY_HOME"] = str(home)
-        try:
+        with self.at_home(home):
             self.run_compare("--set", "targets", "--reps", "1", "--results", str(self.folder / "results"),
                              model=False)
-        finally:
-            os.environ.pop("CUTAWAY_HOME") if before is None else os.environ.update(CUTAWAY_HOME=before)
         written = sorted(p.name for p in (self.folder / "results").iterdir())
         self.assertEqual(written, ["smollm2-135m-f16.json", "smollm2-135m-q4_0.json",
                                    "smollm2-135m-q4_1-trace.json", "smollm2-135m-q4_1.json",
@@ -185,6 +194,16 @@ class Compare(unittest.TestCase):
             for part in ("6000", "16", "48", "**"):
                 self.assertIn(part, table)
 
+    def test_shapes_are_made_where_they_are_missing(self):
+        with self.at_home(self.folder / "home"):
+            self.run_compare("--set", "shapes", "--reps", "1", "--results", str(self.folder / "results"),
+                             model=False)
+        documents = [json.loads(p.read_text()) for p in sorted((self.folder / "results").iterdir())]
+        self.assertEqual([d["model"]["file"] for d in documents],
+                         ["llama-2-7b-q4_1-random.gguf", "qwen2.5-1.5b-q4_1-random.gguf",
+                          "qwen2.5-1.5b-q8_0-random.gguf"])
+        self.assertEqual([(r["test"], r["threads"]) for r in documents[0]["tests"]], [("pp128", 2), ("tg32", 2)])
+
     def test_wrong_uses_name_what_is_accepted(self):
         model = str(self.folder / "m.gguf")
         self.assertIn("--model and --set", self.refused())
@@ -195,6 +214,7 @@ class Compare(unittest.TestCase):
         self.assertIn("from 1 on", self.refused("-m", model, "--threads", "0"))
         self.assertIn("--trace-overhead", self.refused("-m", model, "--trace-overhead", "--tests", "busy"))
         self.assertIn("targets", self.refused("--set", "all"))
+        self.assertIn("leave --peer-only out", self.refused("--set", "shapes", "--peer-only"))
         self.assertIn("--peer", self.refused("-m", model, "--peer", "none"))
 
 
