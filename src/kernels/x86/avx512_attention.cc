@@ -3,8 +3,8 @@
 // order, one lane per key and per element of the output.
 //
 // With more rows than one such set, and always when it is quantised, a piece of the tile is first
-// restored to f32 in a buffer that the first cache holds. Pieces are of the head's elements; scores
-// rest in memory between them, which keeps their bits.
+// brought to f32 in a buffer that the first cache holds. Pieces are of the head's elements; scores
+// rest in memory between them, which keeps their bits. The bits are those of avx2_attention.cc.
 #include <limits>
 
 #include "kernels/x86/avx512_kv.h"
@@ -30,11 +30,13 @@ struct Chunk {
     }
   }
   // Few rows wait for memory and ask for the next tile; many find it in a cache.
-  const char* next_keys() const noexcept { return next(args.next.k); }
-  const char* next_values() const noexcept { return next(args.next.v); }
-  const char* next(const void* tile) const noexcept {
-    return args.n > 2 * kSetRows ? nullptr : static_cast<const char*>(tile);
+  int64_t keys_ahead() const noexcept { return ahead(args.tile.k, args.next.k); }
+  int64_t values_ahead() const noexcept { return ahead(args.tile.v, args.next.v); }
+  int64_t ahead(const void* now, const void* next) const noexcept {
+    if (args.n > 2 * kSetRows || next == nullptr) return 0;
+    return reinterpret_cast<intptr_t>(next) - reinterpret_cast<intptr_t>(now);
   }
+  int64_t key_blocks() const noexcept { return (end + kKeyLanes - 1) / kKeyLanes; }
 
   const AttentionTileArgs& args;
   int64_t first, rows;
@@ -51,7 +53,7 @@ struct Keys {
 
 // scores[r][16·b …) (+)= q_r · k over the piece, for R rows and the B key blocks from 0 on.
 template <typename E, int R, int B>
-void add_scores(const Keys<E>& keys, const float* const* q, const char* next,
+void add_scores(const Keys<E>& keys, const float* const* q, int64_t ahead,
                 float (*scores)[kTilePositions]) noexcept {
   __m512 acc[R][B];
 #pragma GCC unroll 8
@@ -67,10 +69,14 @@ void add_scores(const Keys<E>& keys, const float* const* q, const char* next,
   const E* key[B];
   for (int b = 0; b < B; ++b) key[b] = keys.data + b * keys.stride * kKeyLanes;
   for (int64_t i = 0; i < keys.n; ++i) {
-    next = fetch(next, B * kKeyLanes * static_cast<int64_t>(sizeof(E)));
     __m512 value[B];
 #pragma GCC unroll 4
-    for (int b = 0; b < B; ++b) value[b] = load16(key[b] + i * kKeyLanes);
+    for (int b = 0; b < B; ++b) {
+      const E* at = key[b] + i * kKeyLanes;
+      // A line of kF16 holds two.
+      if (sizeof(E) == 4 || i % 2 == 0) fetch(at, ahead, 1);
+      value[b] = load16(at);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       __m512 x = _mm512_set1_ps(row[r][i]);
@@ -87,19 +93,19 @@ void add_scores(const Keys<E>& keys, const float* const* q, const char* next,
 }
 
 template <typename E, int R>
-void score_sets(const Chunk& chunk, const Keys<E>& keys, int64_t r, const char* next,
+void score_sets(const Chunk& chunk, const Keys<E>& keys, int64_t r, int64_t ahead,
                 Scores& scores) noexcept {
   for (; chunk.rows - r >= R; r += R) {
     const float* const* q = chunk.args.q + chunk.first + r;
     if (chunk.end > 2 * kKeyLanes) {
-      add_scores<E, R, 4>(keys, q, next, scores + r);
+      add_scores<E, R, 4>(keys, q, ahead, scores + r);
     } else {
-      add_scores<E, R, 2>(keys, q, next, scores + r);
+      add_scores<E, R, 2>(keys, q, ahead, scores + r);
     }
-    next = nullptr;
+    ahead = 0;
   }
   if constexpr (R > 1) {
-    if (r < chunk.rows) score_sets<E, R - 1>(chunk, keys, r, next, scores);
+    if (r < chunk.rows) score_sets<E, R - 1>(chunk, keys, r, ahead, scores);
   }
 }
 
@@ -168,7 +174,7 @@ struct Values {
 template <typename E, int R, int U>
 CUTAWAY_INLINE void add_vectors(const E* v, int64_t stride, const float (*weights)[kTilePositions],
                                 int64_t begin, int64_t end, float* const* out, int64_t i,
-                                __mmask16 lanes, const char* next) noexcept {
+                                __mmask16 lanes, int64_t ahead) noexcept {
   __m512 acc[R][U];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -179,7 +185,7 @@ CUTAWAY_INLINE void add_vectors(const E* v, int64_t stride, const float (*weight
   }
   for (int64_t p = begin; p < end; ++p) {
     const E* at = v + p * stride + i;
-    next = fetch(next, 16 * U * static_cast<int64_t>(sizeof(E)));
+    fetch(at, ahead, 16 * U * static_cast<int64_t>(sizeof(E)));
     __m512 value[U];
 #pragma GCC unroll 4
     for (int u = 0; u < U; ++u) value[u] = U == 1 ? load16(at, lanes) : load16(at + 16 * u);
@@ -203,23 +209,24 @@ CUTAWAY_INLINE void add_vectors(const E* v, int64_t stride, const float (*weight
 // The same over the whole piece; out[r] is the place of the piece's first element.
 template <typename E, int R>
 void add_values(const Values<E>& values, const float (*weights)[kTilePositions], int64_t begin,
-                int64_t end, float* const* out, const char* next) noexcept {
+                int64_t end, float* const* out, int64_t ahead) noexcept {
   if (begin >= end) return;
   int64_t i = 0;
   for (; i + 64 <= values.n; i += 64) {
-    add_vectors<E, R, 4>(values.data, values.stride, weights, begin, end, out, i, 0xFFFF, next);
-    if (next != nullptr) next += (end - begin) * 64 * static_cast<int64_t>(sizeof(E));
+    add_vectors<E, R, 4>(values.data, values.stride, weights, begin, end, out, i, 0xFFFF, ahead);
+  }
+  for (; i + 32 <= values.n; i += 32) {
+    add_vectors<E, R, 2>(values.data, values.stride, weights, begin, end, out, i, 0xFFFF, ahead);
   }
   for (; i < values.n; i += 16) {
     add_vectors<E, R, 1>(values.data, values.stride, weights, begin, end, out, i,
-                         first_lanes(values.n - i), next);
-    if (next != nullptr) next += (end - begin) * 16 * static_cast<int64_t>(sizeof(E));
+                         first_lanes(values.n - i), ahead);
   }
 }
 
 // R rows from r on: each its keys in order, together where all of them see.
 template <typename E, int R>
-void value_set(const Chunk& chunk, const Values<E>& values, int64_t r, const char* next,
+void value_set(const Chunk& chunk, const Values<E>& values, int64_t r, int64_t ahead,
                const Scores& weights) noexcept {
   const int32_t* begin = chunk.args.begin + chunk.first + r;
   const int32_t* end = chunk.args.end + chunk.first + r;
@@ -233,67 +240,218 @@ void value_set(const Chunk& chunk, const Values<E>& values, int64_t r, const cha
   const bool together = all_begin < all_end;
   for (int i = 0; i < R; ++i) {
     add_values<E, 1>(values, weights + r + i, begin[i], together ? all_begin : end[i], out + i,
-                     nullptr);
+                     0);
   }
   if (!together) return;
-  add_values<E, R>(values, weights + r, all_begin, all_end, out, next);
+  add_values<E, R>(values, weights + r, all_begin, all_end, out, ahead);
   for (int i = 0; i < R; ++i) {
-    add_values<E, 1>(values, weights + r + i, all_end, end[i], out + i, nullptr);
+    add_values<E, 1>(values, weights + r + i, all_end, end[i], out + i, 0);
   }
 }
 
 template <typename E, int R>
-void value_sets(const Chunk& chunk, const Values<E>& values, int64_t r, const char* next,
+void value_sets(const Chunk& chunk, const Values<E>& values, int64_t r, int64_t ahead,
                 const Scores& weights) noexcept {
   for (; chunk.rows - r >= R; r += R) {
-    value_set<E, R>(chunk, values, r, next, weights);
-    next = nullptr;
+    value_set<E, R>(chunk, values, r, ahead, weights);
+    ahead = 0;
   }
   if constexpr (R > 1) {
-    if (r < chunk.rows) value_sets<E, R - 1>(chunk, values, r, next, weights);
+    if (r < chunk.rows) value_sets<E, R - 1>(chunk, values, r, ahead, weights);
   }
+}
+
+void soften_all(const Chunk& chunk, Scores& scores) noexcept {
+  for (int64_t r = 0; r < chunk.rows; ++r) finish_scores(chunk.args, chunk.first + r, scores[r]);
+  for (int64_t r = 0; r < chunk.rows; ++r) soften(chunk.args, chunk.first + r, scores[r]);
 }
 
 template <KvType T>
 using Element = std::conditional_t<T == KvType::kF32, float, uint16_t>;
 
-// Restored: whether pieces pass through the buffer.
+// Plain elements. Restored: whether pieces of kF16 pass through the buffer.
 template <KvType T, bool Restored>
-void attend(const Chunk& chunk) noexcept {
+void attend_plain(const Chunk& chunk) noexcept {
   const AttentionTileArgs& args = chunk.args;
   alignas(64) Scores scores;
   alignas(64) float buffer[Restored ? kTilePositions * kPiece : 1];
   for (int64_t first = 0; first < args.d_k; first += kPiece) {
     const int64_t n = args.d_k - first < kPiece ? args.d_k - first : kPiece;
     if constexpr (Restored) {
-      const char* next = T == KvType::kF16 || first > 0 ? nullptr : chunk.next_keys();
-      restore_keys<T>(args.tile.k, args.d_k, first, n, 0, (chunk.end + kKeyLanes - 1) / kKeyLanes,
-                      next, buffer);
-      score_sets<float, kSetRows>(chunk, {buffer, n, first, n}, 0, nullptr, scores);
+      restore_keys(args.tile.k, args.d_k, first, n, chunk.key_blocks(), buffer);
+      score_sets<float, kSetRows>(chunk, {buffer, n, first, n}, 0, 0, scores);
     } else {
       const auto* k = static_cast<const Element<T>*>(args.tile.k) + first * kKeyLanes;
-      score_sets<Element<T>, kSetRows>(chunk, {k, args.d_k, first, n}, 0, chunk.next_keys(),
+      score_sets<Element<T>, kSetRows>(chunk, {k, args.d_k, first, n}, 0, chunk.keys_ahead(),
                                        scores);
     }
   }
-  for (int64_t r = 0; r < chunk.rows; ++r) finish_scores(args, chunk.first + r, scores[r]);
-  for (int64_t r = 0; r < chunk.rows; ++r) soften(args, chunk.first + r, scores[r]);
+  soften_all(chunk, scores);
   std::memset(args.out + chunk.first * args.d_v, 0,
               static_cast<size_t>(chunk.rows * args.d_v) * sizeof(float));
   for (int64_t first = 0; first < args.d_v; first += kPiece) {
     const int64_t n = args.d_v - first < kPiece ? args.d_v - first : kPiece;
     if constexpr (Restored) {
-      const char* next = T == KvType::kF16 || first > 0 ? nullptr : chunk.next_values();
-      const int64_t stride = (n + kKvBlock - 1) / kKvBlock * kKvBlock;
-      restore_values<T>(args.tile.v, args.d_v, first, n, chunk.begin, chunk.end, next, stride,
-                        buffer);
-      value_sets<float, kSetRows>(chunk, {buffer, stride, first, n}, 0, nullptr, scores);
+      const int64_t stride = (n + 15) / 16 * 16;
+      restore_values(args.tile.v, args.d_v, first, n, chunk.begin, chunk.end, stride, buffer);
+      value_sets<float, kSetRows>(chunk, {buffer, stride, first, n}, 0, 0, scores);
     } else {
       const auto* v = static_cast<const Element<T>*>(args.tile.v) + first;
-      value_sets<Element<T>, kSetRows>(chunk, {v, args.d_v, first, n}, 0, chunk.next_values(),
+      value_sets<Element<T>, kSetRows>(chunk, {v, args.d_v, first, n}, 0, chunk.values_ahead(),
                                        scores);
     }
   }
+}
+
+// One quantised block of the keys: the stored integers as unpack_keys has them, the scales of the
+// first 16 positions, those of the next 16 `blocks` · 16 halves on; kQ4's mins 64 · blocks on.
+struct ScaledKeys {
+  const float* stored;
+  const uint16_t* scales;
+  int64_t blocks, s, n;
+  int64_t ahead;
+};
+
+// part[r][b] += q_r[i] · the stored element i of B blocks' 16 positions.
+template <int R, int B>
+CUTAWAY_INLINE void add_element(const float* stored, const float* const (&row)[R], int64_t i,
+                                __m512 (&part)[R][B]) noexcept {
+  __m512 value[B];
+#pragma GCC unroll 4
+  for (int b = 0; b < B; ++b) value[b] = load16(stored + (b * kKvBlock + i) * kKeyLanes);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    __m512 x = _mm512_set1_ps(row[r][i]);
+    __asm__("" : "+v"(x));  // one load for all blocks
+#pragma GCC unroll 4
+    for (int b = 0; b < B; ++b) part[r][b] = _mm512_fmadd_ps(x, value[b], part[r][b]);
+  }
+}
+
+// scores[r] (+)= d · Σ q·t, then + m · Σ q (query_sums, of kQ4), over the block.
+template <KvType T, int R, int B>
+void add_scaled_scores(const ScaledKeys& keys, const float* const* q, const float* query_sums,
+                       float (*scores)[kTilePositions]) noexcept {
+  __m512 part[R][B];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 4
+    for (int b = 0; b < B; ++b) part[r][b] = _mm512_setzero_ps();
+  }
+  const float* row[R];
+  for (int r = 0; r < R; ++r) row[r] = q[r] + keys.s * kKvBlock;
+  if constexpr (T == KvType::kQ8) {
+    for (int64_t i = 0; i < keys.n; ++i) add_element(keys.stored, row, i, part);
+  } else {
+    for (int64_t i = 0; i < kHalfBlock && i < keys.n; ++i) {  // the halves of a byte together
+      add_element(keys.stored, row, i, part);
+      if (i + kHalfBlock < keys.n) add_element(keys.stored, row, i + kHalfBlock, part);
+    }
+  }
+#pragma GCC unroll 4
+  for (int b = 0; b < B; ++b) {
+    const uint16_t* scale = keys.scales + b * keys.blocks * kKeyLanes;
+    fetch(scale, keys.ahead, 1);
+    const __m512 d = load_halves(scale);
+    [[maybe_unused]] __m512 m;
+    if constexpr (T == KvType::kQ4) {
+      fetch(scale + kTilePositions * keys.blocks, keys.ahead, 1);
+      m = load_halves(scale + kTilePositions * keys.blocks);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      float* to = scores[r] + b * kKeyLanes;
+      __m512 acc = keys.s == 0 ? _mm512_setzero_ps() : _mm512_loadu_ps(to);
+      acc = _mm512_fmadd_ps(part[r][b], d, acc);
+      if constexpr (T == KvType::kQ4) acc = _mm512_fmadd_ps(_mm512_set1_ps(query_sums[r]), m, acc);
+      _mm512_storeu_ps(to, acc);
+    }
+  }
+}
+
+template <KvType T, int R>
+void scaled_score_sets(const Chunk& chunk, const ScaledKeys& keys, const float* query_sums,
+                       int64_t r, Scores& scores) noexcept {
+  for (; chunk.rows - r >= R; r += R) {
+    const float* const* q = chunk.args.q + chunk.first + r;
+    if (chunk.end > 2 * kKeyLanes) {
+      add_scaled_scores<T, R, 4>(keys, q, query_sums + r, scores + r);
+    } else {
+      add_scaled_scores<T, R, 2>(keys, q, query_sums + r, scores + r);
+    }
+  }
+  if constexpr (R > 1) {
+    if (r < chunk.rows) scaled_score_sets<T, R - 1>(chunk, keys, query_sums, r, scores);
+  }
+}
+
+// A row's weights times a block's scales; returns Σ weight · min over the seen keys, in the lanes
+// of avx2_kv.h, where there are mins.
+CUTAWAY_INLINE float scale_weights(const float* weights, uint64_t seen, const __m512 (&scale)[4],
+                                   const __m512* min, float* scaled) noexcept {
+  __m256 sum = _mm256_setzero_ps();
+#pragma GCC unroll 4
+  for (int b = 0; b < 4; ++b) {
+    const __m512 weight = _mm512_loadu_ps(weights + b * kKeyLanes);
+    _mm512_storeu_ps(scaled + b * kKeyLanes, _mm512_mul_ps(weight, scale[b]));
+    if (min == nullptr) continue;
+    const __m512 m = _mm512_maskz_mov_ps(of_block(seen, b), min[b]);
+    sum = _mm256_fmadd_ps(_mm512_castps512_ps256(weight), _mm512_castps512_ps256(m), sum);
+    sum = _mm256_fmadd_ps(_mm512_extractf32x8_ps(weight, 1), _mm512_extractf32x8_ps(m, 1), sum);
+  }
+  return min == nullptr ? 0 : sum_lanes(sum);
+}
+
+template <KvType T>
+void add_quantised_values(const Chunk& chunk, const Scores& weights, float* buffer) noexcept {
+  const AttentionTileArgs& args = chunk.args;
+  const int64_t blocks = kv_blocks(args.d_v);
+  const uint16_t* scales = tile_scales(T, args.tile.v, args.d_v);
+  const int64_t ahead = chunk.values_ahead();
+  alignas(64) Scores scaled;
+  for (int64_t s = 0; s < blocks; ++s) {
+    const int64_t first = s * kKvBlock;
+    const int64_t n = args.d_v - first < kKvBlock ? args.d_v - first : kKvBlock;
+    __m512 scale[4], min[4];
+    block_scales(scales, blocks, s, ahead, scale);
+    if constexpr (T == KvType::kQ4) {
+      block_scales(scales + kTilePositions * blocks, blocks, s, ahead, min);
+    }
+    unpack_values<T>(args.tile.v, args.d_v, s, n, chunk.begin, chunk.end, ahead, buffer);
+    for (int64_t r = 0; r < chunk.rows; ++r) {
+      const uint64_t seen = seen_keys(args, chunk.first + r);
+      float* out = args.out + (chunk.first + r) * args.d_v + first;
+      float start = 0;
+      if (seen != 0) {
+        start = scale_weights(weights[r], seen, scale, T == KvType::kQ4 ? min : nullptr, scaled[r]);
+      }
+      store_first(out, n, _mm512_set1_ps(start));
+      store_first(out + 16, n - 16, _mm512_set1_ps(start));
+    }
+    value_sets<float, kSetRows>(chunk, {buffer, kKvBlock, first, n}, 0, 0, scaled);
+  }
+}
+
+template <KvType T>
+void attend_quantised(const Chunk& chunk) noexcept {
+  const AttentionTileArgs& args = chunk.args;
+  alignas(64) Scores scores;
+  alignas(64) float buffer[kTilePositions * kKvBlock];
+  const int64_t blocks = kv_blocks(args.d_k);
+  for (int64_t s = 0; s < blocks; ++s) {
+    const int64_t first = s * kKvBlock;
+    const int64_t n = args.d_k - first < kKvBlock ? args.d_k - first : kKvBlock;
+    unpack_keys<T>(args.tile.k, args.d_k, s, n, chunk.key_blocks(), chunk.keys_ahead(), buffer);
+    float query_sums[kChunkRows];
+    for (int64_t r = 0; r < chunk.rows && T == KvType::kQ4; ++r) {
+      query_sums[r] = block_sum(args.q[chunk.first + r] + first, n);
+    }
+    const uint16_t* scales = tile_scales(T, args.tile.k, args.d_k) + s * kKeyLanes;
+    scaled_score_sets<T, kSetRows>(chunk, {buffer, scales, blocks, s, n, chunk.keys_ahead()},
+                                   query_sums, 0, scores);
+  }
+  soften_all(chunk, scores);
+  add_quantised_values<T>(chunk, scores, buffer);
 }
 
 }  // namespace
@@ -303,20 +461,20 @@ void attention_tile(const AttentionTileArgs& args) noexcept {
     const Chunk chunk(args, first, args.n - first < kChunkRows ? args.n - first : kChunkRows);
     switch (args.tile.type) {
       case KvType::kF32:
-        attend<KvType::kF32, false>(chunk);
+        attend_plain<KvType::kF32, false>(chunk);
         break;
       case KvType::kF16:
         if (chunk.rows > kSetRows) {
-          attend<KvType::kF16, true>(chunk);
+          attend_plain<KvType::kF16, true>(chunk);
         } else {
-          attend<KvType::kF16, false>(chunk);
+          attend_plain<KvType::kF16, false>(chunk);
         }
         break;
       case KvType::kQ8:
-        attend<KvType::kQ8, true>(chunk);
+        attend_quantised<KvType::kQ8>(chunk);
         break;
       case KvType::kQ4:
-        attend<KvType::kQ4, true>(chunk);
+        attend_quantised<KvType::kQ4>(chunk);
         break;
     }
   }
