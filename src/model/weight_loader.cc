@@ -178,6 +178,7 @@ Status WeightLoader::check_all_used() const {
 
 // Parts of about kPartBytes, in the file's order of tensors.
 std::vector<WeightLoader::Part> WeightLoader::divide() const {
+  CUTAWAY_SPAN(span, "model::WeightLoader::divide", "matrices", jobs_.size());
   constexpr int64_t kPartBytes = int64_t{1} << 20;
   std::vector<Part> parts;
   for (size_t i = 0; i < jobs_.size(); ++i) {
@@ -187,6 +188,7 @@ std::vector<WeightLoader::Part> WeightLoader::divide() const {
     const int64_t step = std::max<int64_t>(1, groups * kPartBytes / std::max<int64_t>(1, bytes));
     for (int64_t g = 0; g < groups; g += step) parts.push_back({i, g, std::min(g + step, groups)});
   }
+  CUTAWAY_OUT(span, "parts", parts.size());
   return parts;
 }
 

@@ -99,24 +99,12 @@ void quantize_and_run(Pass& pass, const Rows& x, std::span<const Projection> pro
 
 }  // namespace
 
-bool takes_q8(const Pass& pass, const Matrix& weight) {
-  return !pass.precise && pass.table.matmul_q8[static_cast<int>(weight.packed.layout)] != nullptr;
-}
-
-kernels::Q8Output make_q8(Pass& pass, int64_t n, int64_t d) {
-  const int64_t blocks = d / kBlockK;
-  return {pass.scratch.take<int8_t>(n * d), pass.scratch.take<float>(n * blocks),
-          pass.scratch.take<int32_t>(n * blocks), pass.scratch.take<float>(n * blocks), d};
-}
-
 Input make_input(Pass& pass, const Rows& x, std::initializer_list<const Linear*> weights) {
-  CUTAWAY_SPAN(span, "ops::make_input", "x", x.view(), "weights", weights.size());
   const bool any_q8 = std::any_of(weights.begin(), weights.end(), [&](const Linear* linear) {
     return takes_q8(pass, linear->weight);
   });
   Input out{x.n, x.d, x, {}};
   if (any_q8) out.q8 = quantize(pass, x);
-  CUTAWAY_OUT(span, "q8", any_q8);
   return out;
 }
 

@@ -18,10 +18,16 @@ struct Input {
 
 // True when the product with this weight reads 8-bit activations: its layout has such a kernel, and
 // the pass is not precise.
-bool takes_q8(const Pass& pass, const Matrix& weight);
+inline bool takes_q8(const Pass& pass, const Matrix& weight) {
+  return !pass.precise && pass.table.matmul_q8[static_cast<int>(weight.packed.layout)] != nullptr;
+}
 
 // Memory for n quantised tokens of d elements, a multiple of 32.
-kernels::Q8Output make_q8(Pass& pass, int64_t n, int64_t d);
+inline kernels::Q8Output make_q8(Pass& pass, int64_t n, int64_t d) {
+  const int64_t blocks = d / kernels::kBlockK;
+  return {pass.scratch.take<int8_t>(n * d), pass.scratch.take<float>(n * blocks),
+          pass.scratch.take<int32_t>(n * blocks), pass.scratch.take<float>(n * blocks), d};
+}
 
 // x as it is, and quantised to 8 bits when one of the weights takes that.
 Input make_input(Pass& pass, const Rows& x, std::initializer_list<const Linear*> weights);

@@ -59,17 +59,14 @@ void run_features(const Pass& pass, const GatedMlpWeights& weights, const Input&
   }
 }
 
-}  // namespace
-
-Rows gated_mlp(Pass& pass, int layer, const GatedMlpWeights& weights, const Rows& normalized) {
-  CUTAWAY_SPAN(span, "ops::gated_mlp", "x", normalized.view());
+// What down reads: silu(gate(x)) · up(x), in 8 bits or as floats.
+Input gate_and_up(Pass& pass, int layer, const GatedMlpWeights& weights, const Rows& normalized) {
   const int64_t n = normalized.n;
   const int64_t d_mlp = weights.gate.weight.out_features();
+  CUTAWAY_SPAN(span, "ops::gate_and_up", "x", normalized.view(), "features", d_mlp);
   CUTAWAY_CHECK(weights.gate.weight.in_features() == normalized.d &&
                 weights.up.weight.out_features() == d_mlp &&
                 weights.down.weight.in_features() == d_mlp);
-  const Rows out = pass.make(n, weights.down.weight.out_features());
-  const Scratch::Mark mark = pass.scratch.mark();
   const Input x = make_input(pass, normalized, {&weights.gate, &weights.up});
   const bool q8 = takes_q8(pass, weights.down.weight);
   Outputs outputs;
@@ -89,9 +86,18 @@ Rows gated_mlp(Pass& pass, int layer, const GatedMlpWeights& weights, const Rows
   if (outputs.gate.data != nullptr) pass.tap(Site::kMlpPre, layer, outputs.gate);
   if (outputs.up.data != nullptr) pass.tap(Site::kMlpPreLinear, layer, outputs.up);
   if (outputs.post.data != nullptr) pass.tap(Site::kMlpPost, layer, outputs.post);
+  CUTAWAY_OUT(span, "q8", q8);
+  return {n, d_mlp, outputs.post, outputs.q8.view()};
+}
 
+}  // namespace
+
+Rows gated_mlp(Pass& pass, int layer, const GatedMlpWeights& weights, const Rows& normalized) {
+  CUTAWAY_SPAN(span, "ops::gated_mlp", "x", normalized.view());
+  const Rows out = pass.make(normalized.n, weights.down.weight.out_features());
+  const Scratch::Mark mark = pass.scratch.mark();
   const Projection down{&weights.down, out};
-  project(pass, Input{n, d_mlp, outputs.post, outputs.q8.view()}, std::span(&down, 1));
+  project(pass, gate_and_up(pass, layer, weights, normalized), std::span(&down, 1));
   pass.scratch.rewind(mark);
   pass.tap(Site::kMlpOut, layer, out);
   CUTAWAY_OUT(span, "out", out.view());
