@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/cpu_features.h"
+#include "kernels/probe.h"
 #include "kernels/table.h"
 
 #if defined(__x86_64__)
@@ -134,15 +135,17 @@ void f32(benchmark::State& state, const KernelTable* table, DType type, int64_t 
   report(state, first, n);
 }
 
-// Causal attention of `queries` positions × 3 heads of one KV head (SmolLM2's group) over whole
-// tiles, d = 64. GOPS counts the products with keys and values.
-void attention(benchmark::State& state, const KernelTable* table, KvType type, int64_t rows) {
+// Attention of `rows` queries (SmolLM2 has 3 heads to a KV head) over whole tiles, d = 64, which
+// a cache holds, or memory. GOPS counts the products with keys and values, GB/s what is read.
+void attention(benchmark::State& state, const KernelTable* table, KvType type, int64_t rows,
+               bool beyond_caches) {
   constexpr int64_t kD = 64;
-  constexpr int64_t kTiles = 16;
   const auto bytes = static_cast<size_t>(kv_tile_bytes(type, kD));
-  const Memory k = allocate(kTiles * bytes), v = allocate(kTiles * bytes);
+  const int64_t tiles = beyond_caches ? static_cast<int64_t>(kBeyondCaches / (2 * bytes)) : 16;
+  const size_t all = static_cast<size_t>(tiles) * bytes;
+  const Memory k = allocate(all), v = allocate(all);
   const std::vector<float> x = activations(kD * std::max(rows, kTilePositions));
-  for (int64_t t = 0; t < kTiles; ++t) {
+  for (int64_t t = 0; t < tiles; ++t) {
     for (int64_t p = 0; p < kTilePositions; ++p) {
       table->store_key(type, x.data() + p * kD, kD, p, k.get() + static_cast<size_t>(t) * bytes);
       table->store_value(type, x.data() + p * kD, kD, p, v.get() + static_cast<size_t>(t) * bytes);
@@ -163,58 +166,37 @@ void attention(benchmark::State& state, const KernelTable* table, KvType type, i
   args.max = max.data();
   args.sum = sum.data();
   args.out = out.data();
+  const auto tile = [&](int64_t t) -> KvTile {
+    const auto at = static_cast<size_t>(t) * bytes;
+    return {type, k.get() + at, v.get() + at};
+  };
   for (auto _ : state) {
-    for (int64_t t = 0; t < kTiles; ++t) {
-      args.tile = {type, k.get() + static_cast<size_t>(t) * bytes,
-                   v.get() + static_cast<size_t>(t) * bytes};
+    for (int64_t t = 0; t < tiles; ++t) {
+      args.tile = tile(t);
+      args.next = tile((t + 1) % tiles);
       table->attention_tile(args);
       benchmark::ClobberMemory();
     }
   }
-  const double ops = 4.0 * static_cast<double>(kD * kTilePositions * kTiles * rows);
+  if (beyond_caches) {
+    const double read = 2.0 * static_cast<double>(bytes) * static_cast<double>(tiles);
+    state.counters["GB/s"] = benchmark::Counter(
+        read * static_cast<double>(state.iterations()) * 1e-9, benchmark::Counter::kIsRate);
+  }
+  const double ops = 4.0 * static_cast<double>(kD * kTilePositions * tiles * rows);
   state.counters["GOPS"] = benchmark::Counter(ops * static_cast<double>(state.iterations()) * 1e-9,
                                               benchmark::Counter::kIsRate);
 }
 
+// The most that the table's instructions can multiply and add.
+void arithmetic(benchmark::State& state, int64_t (*probe)(int64_t) noexcept) {
+  int64_t ops = 0;
+  for (auto _ : state) ops += probe(1000);
+  state.counters["GOPS"] =
+      benchmark::Counter(static_cast<double>(ops) * 1e-9, benchmark::Counter::kIsRate);
+}
+
 #if defined(__x86_64__)
-
-// Ten independent chains of maddubs + 16-bit add in registers: the most that nibbles × int8 can
-// run.
-__attribute__((target("avx2"))) void int8_peak(benchmark::State& state) {
-  constexpr int kChains = 10, kSteps = 1000;
-  __m256i acc[kChains];
-  for (int i = 0; i < kChains; ++i) acc[i] = _mm256_set1_epi16(static_cast<int16_t>(i));
-  __m256i w = _mm256_set1_epi8(3), x = _mm256_set1_epi8(5);
-  for (auto _ : state) {
-    for (int s = 0; s < kSteps; ++s) {
-      __asm__ volatile("" : "+x"(w), "+x"(x));  // the product is computed anew each time
-      for (int i = 0; i < kChains; ++i) {
-        __m256i product;
-        __asm__("vpmaddubsw %2, %1, %0" : "=x"(product) : "x"(w), "x"(x), "x"(acc[i]));
-        acc[i] = _mm256_add_epi16(acc[i], product);
-      }
-    }
-  }
-  for (int i = 0; i < kChains; ++i) benchmark::DoNotOptimize(acc[i]);
-  const double ops = 2.0 * 32 * kChains * kSteps * static_cast<double>(state.iterations());
-  state.counters["GOPS"] = benchmark::Counter(ops * 1e-9, benchmark::Counter::kIsRate);
-}
-
-__attribute__((target("avx2,fma"))) void f32_peak(benchmark::State& state) {
-  constexpr int kChains = 12, kSteps = 1000;
-  __m256 acc[kChains];
-  for (int i = 0; i < kChains; ++i) acc[i] = _mm256_set1_ps(static_cast<float>(i));
-  __m256 w = _mm256_set1_ps(0.5f), x = _mm256_set1_ps(0.25f);
-  for (auto _ : state) {
-    for (int s = 0; s < kSteps; ++s) {
-      __asm__ volatile("" : "+x"(w), "+x"(x));
-      for (int i = 0; i < kChains; ++i) acc[i] = _mm256_fmadd_ps(w, x, acc[i]);
-    }
-  }
-  for (int i = 0; i < kChains; ++i) benchmark::DoNotOptimize(acc[i]);
-  const double ops = 2.0 * 8 * kChains * kSteps * static_cast<double>(state.iterations());
-  state.counters["GOPS"] = benchmark::Counter(ops * 1e-9, benchmark::Counter::kIsRate);
-}
 
 __attribute__((target("avx2"))) void read_bandwidth(benchmark::State& state) {
   const Memory memory = allocate(kBeyondCaches);
@@ -234,19 +216,19 @@ __attribute__((target("avx2"))) void read_bandwidth(benchmark::State& state) {
       benchmark::Counter::kIsRate);
 }
 
-void register_probes() {
-  if (!cpu_features().avx2 || !cpu_features().fma) return;
-  benchmark::RegisterBenchmark("probe/int8_maddubs", int8_peak);
-  benchmark::RegisterBenchmark("probe/f32_fma", f32_peak);
-  benchmark::RegisterBenchmark("probe/read", read_bandwidth);
-}
-
-#else
-void register_probes() {}
 #endif
 
+void register_probes(const KernelTable& table) {
+  const ArithmeticProbe& probe = arithmetic_probe(table);
+  benchmark::RegisterBenchmark("probe/int8", arithmetic, probe.int8);
+  benchmark::RegisterBenchmark("probe/f32", arithmetic, probe.f32);
+#if defined(__x86_64__)
+  if (cpu_features().avx2) benchmark::RegisterBenchmark("probe/read", read_bandwidth);
+#endif
+}
+
 void register_all(const KernelTable* table) {
-  register_probes();
+  register_probes(*table);
   struct Run {
     int64_t rows, cols;
     std::vector<DType> q8, f32;
@@ -260,7 +242,7 @@ void register_all(const KernelTable* table) {
                       {4096, 4096, quantised, {DType::kF16}}};
   for (const Run& run : runs) {
     const std::string shape = '/' + std::to_string(run.rows) + 'x' + std::to_string(run.cols);
-    for (const int64_t n : {512, 4, 1}) {
+    for (const int64_t n : {512, 16, 4, 1}) {
       const std::string end = shape + "/n:" + std::to_string(n);
       for (const DType type : run.q8) {
         if (run.rows > 10000 && n == 512) continue;  // the head runs over the last position alone
@@ -277,7 +259,9 @@ void register_all(const KernelTable* table) {
     for (const KvType type : {KvType::kF32, KvType::kF16, KvType::kQ8, KvType::kQ4}) {
       const std::string name =
           std::string("attention/") + kv_type_name(type) + "/rows:" + std::to_string(rows);
-      benchmark::RegisterBenchmark(name.c_str(), attention, table, type, rows);
+      benchmark::RegisterBenchmark(name.c_str(), attention, table, type, rows, false);
+      if (rows > 3) continue;  // decode: what it waits for is memory
+      benchmark::RegisterBenchmark((name + "/memory").c_str(), attention, table, type, rows, true);
     }
   }
 }

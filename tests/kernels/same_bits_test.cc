@@ -1,6 +1,6 @@
-// The avx2 and the neon table take the same steps, so an answer made on x86 has the bits of one
-// made on ARM. No machine runs both: each is held against digests that the other meets too. Whoever
-// changes the order of a sum in one of them changes the other, and the digest, with it.
+// The avx2, the avx512 and the neon table take the same steps, so an answer made on x86 has the bits
+// of one made on ARM. No machine runs all: each is held against digests that the others meet too.
+// Whoever changes the order of a sum in one of them changes the others, and the digest, with it.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -48,7 +48,7 @@ uint64_t digest(const std::vector<float>& values) {
 
 std::vector<const KernelTable*> tables_of_the_same_bits() {
   std::vector<const KernelTable*> list;
-  for (const KernelTable* table : {avx2_table(), neon_table()}) {
+  for (const KernelTable* table : {avx2_table(), avx512_table(), neon_table()}) {
     if (table != nullptr) list.push_back(table);
   }
   return list;
@@ -108,7 +108,7 @@ TEST(SameBitsOnX86AndArm, Products) {
       {DType::kF32, false, 0xC39145EFF8A72D3Au},
   };
   const auto tables = tables_of_the_same_bits();
-  if (tables.empty()) GTEST_SKIP() << "this machine can run neither avx2 nor neon";
+  if (tables.empty()) GTEST_SKIP() << "this machine can run neither avx2, avx512 nor neon";
   for (const KernelTable* table : tables) {
     for (const Case& test : kCases) {
       EXPECT_EQ(digest(product(*table, test.type, test.q8)), test.expected)
@@ -119,7 +119,7 @@ TEST(SameBitsOnX86AndArm, Products) {
 
 TEST(SameBitsOnX86AndArm, RowsOfNumbers) {
   const auto tables = tables_of_the_same_bits();
-  if (tables.empty()) GTEST_SKIP() << "this machine can run neither avx2 nor neon";
+  if (tables.empty()) GTEST_SKIP() << "this machine can run neither avx2, avx512 nor neon";
   for (const KernelTable* table : tables) {
     Numbers numbers;
     constexpr int64_t kLength = 77;
@@ -195,7 +195,7 @@ TEST(SameBitsOnX86AndArm, Attention) {
       {KvType::kF16, 5, 0xD119BF75613B095Cu},
   };
   const auto tables = tables_of_the_same_bits();
-  if (tables.empty()) GTEST_SKIP() << "this machine can run neither avx2 nor neon";
+  if (tables.empty()) GTEST_SKIP() << "this machine can run neither avx2, avx512 nor neon";
   for (const KernelTable* table : tables) {
     for (const Case& test : kCases) {
       EXPECT_EQ(digest(attended(*table, test.type, test.soft_cap)), test.expected)
