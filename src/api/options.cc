@@ -76,9 +76,8 @@ Result<ResolvedSession> resolve_session(const SessionOptions& options,
   out.warnings = engine.warnings;
   std::string warning = context_warning(kv_geometry(model, out.cache_type), out.context);
   if (!warning.empty()) out.warnings.push_back(std::move(warning));
-  CUTAWAY_OUT(span, "context", out.context, "cache_type",
-              kernels::kv_type_name(out.cache_type), "precise", out.precise, "prefill_chunk",
-              out.prefill_chunk);
+  CUTAWAY_OUT(span, "context", out.context, "cache_type", kernels::kv_type_name(out.cache_type),
+              "precise", out.precise, "prefill_chunk", out.prefill_chunk);
   return out;
 }
 
