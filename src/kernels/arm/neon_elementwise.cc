@@ -90,13 +90,13 @@ void rope(float* x, const float* cos, const float* sin, int64_t n_rot, bool inte
     const float32x4_t b = pairs.val[1];
     const float32x4_t c = vld1q_f32(cos + i);
     const float32x4_t s = vld1q_f32(sin + i);
-    const float32x4_t rotated_a = vsubq_f32(vmulq_f32(a, c), vmulq_f32(b, s));
-    const float32x4_t rotated_b = vaddq_f32(vmulq_f32(b, c), vmulq_f32(a, s));
+    const float32x4x2_t rotated = {
+        {vsubq_f32(vmulq_f32(a, c), vmulq_f32(b, s)), vaddq_f32(vmulq_f32(b, c), vmulq_f32(a, s))}};
     if (interleaved) {
-      vst2q_f32(from, float32x4x2_t{{rotated_a, rotated_b}});
+      vst2q_f32(from, rotated);
     } else {
-      vst1q_f32(from, rotated_a);
-      vst1q_f32(from + half, rotated_b);
+      vst1q_f32(from, rotated.val[0]);
+      vst1q_f32(from + half, rotated.val[1]);
     }
   }
   for (; i < half; ++i) {
