@@ -128,7 +128,7 @@ def kept(path: Path, make):
         return arrays["first"], arrays["second"]
 
 
-def peer_windows(model: Path, windows: np.ndarray):
+def peer_windows(model: Path, windows: np.ndarray, threads: int):
     """llama.cpp's on this file."""
     python = home() / "peers" / "llama_cpp" / "bin" / "python"
     if not python.exists():
@@ -138,7 +138,7 @@ def peer_windows(model: Path, windows: np.ndarray):
         names = {n: Path(temp) / n for n in ("windows", "top1", "nll")}
         windows.astype("<i4").tofile(names["windows"])
         done = subprocess.run(
-            [python, WORKER, "teacher", "-m", model, "--window", str(windows.shape[1]), "--windows",
+            [python, WORKER, "teacher", "-m", model, "--threads", str(threads), "--window", str(windows.shape[1]), "--windows",
              names["windows"], "--out-top1", names["top1"], "--out-nll", names["nll"]],
             capture_output=True, text=True)
         if done.returncode != 0:
@@ -154,7 +154,7 @@ def references_of(args, model: Path, tokens: np.ndarray, chosen: np.ndarray):
     folder, file = oracle_folder() / "files", sha256(model)[:12]
     ours = kept(folder / f"{file}-{text}-precise-{sha256(Path(args.bin))[:12]}.npz",
                 lambda: run_windows(args.bin, str(model), windows, PRECISE, "f32"))
-    peer = kept(folder / f"{file}-{text}-llama.npz", lambda: peer_windows(model, windows))
+    peer = kept(folder / f"{file}-{text}-llama.npz", lambda: peer_windows(model, windows, args.peer_threads))
     return ours, peer
 
 
@@ -163,6 +163,8 @@ def main() -> int:
     parser.add_argument("--bin", default="build/release/cutaway")
     parser.add_argument("-m", "--model", default="smollm2-135m")
     parser.add_argument("--windows", type=int, help="only the first N of each kind of text")
+    parser.add_argument("--peer-threads", type=int, default=2,
+                        help="of llama.cpp, on other files than the oracle's (1 on a busy machine)")
     args, extra = parser.parse_known_args()
     extra = [e for e in extra if e != "--"]
     folder = oracle_folder()

@@ -17,15 +17,15 @@ inline void opaque(V& value) noexcept {
 int64_t int8(int64_t rounds) noexcept {
   int32x4_t sums[kChains];
 #pragma GCC unroll 16
-  for (int i = 0; i < kChains; ++i) sums[i] = vdupq_n_s32(0);
+  for (int32x4_t& sum : sums) sum = vdupq_n_s32(0);
   int8x16_t x = vdupq_n_s8(3), y = vdupq_n_s8(-2);
   for (int64_t round = 0; round < rounds; ++round) {
     opaque(x);
     opaque(y);
 #pragma GCC unroll 16
-    for (int i = 0; i < kChains; ++i) {
-      sums[i] = vdotq_s32(sums[i], x, y);
-      opaque(sums[i]);
+    for (int32x4_t& sum : sums) {
+      sum = vdotq_s32(sum, x, y);
+      opaque(sum);
     }
   }
   return rounds * kChains * 16 * 2;
@@ -34,15 +34,15 @@ int64_t int8(int64_t rounds) noexcept {
 int64_t f32(int64_t rounds) noexcept {
   float32x4_t sums[kChains];
 #pragma GCC unroll 16
-  for (int i = 0; i < kChains; ++i) sums[i] = vdupq_n_f32(0);
+  for (float32x4_t& sum : sums) sum = vdupq_n_f32(0);
   float32x4_t x = vdupq_n_f32(0.5f), y = vdupq_n_f32(0.25f);
   for (int64_t round = 0; round < rounds; ++round) {
     opaque(x);
     opaque(y);
 #pragma GCC unroll 16
-    for (int i = 0; i < kChains; ++i) {
-      sums[i] = vfmaq_f32(sums[i], x, y);
-      opaque(sums[i]);
+    for (float32x4_t& sum : sums) {
+      sum = vfmaq_f32(sum, x, y);
+      opaque(sum);
     }
   }
   return rounds * kChains * 4 * 2;

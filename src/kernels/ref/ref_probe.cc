@@ -25,6 +25,7 @@ int64_t multiply_add(int64_t rounds) noexcept {
   for (int64_t round = 0; round < rounds; ++round) {
     opaque(x);
     opaque(y);
+    // NOLINTNEXTLINE(modernize-loop-convert): compilers vectorise this form, and not the other.
     for (int64_t step = 0; step < kSteps; ++step) {
       const auto factor = static_cast<Sum>(y[step]);
       // Unsigned: a sum may wrap.

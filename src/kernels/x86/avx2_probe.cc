@@ -18,13 +18,13 @@ inline void opaque(V& value) noexcept {
 int64_t int8(int64_t rounds) noexcept {
   __m256i sums[kIntChains], factors[4];
 #pragma GCC unroll 16
-  for (int i = 0; i < kIntChains; ++i) sums[i] = _mm256_setzero_si256();
+  for (__m256i& sum : sums) sum = _mm256_setzero_si256();
 #pragma GCC unroll 16
   for (int i = 0; i < 4; ++i) factors[i] = _mm256_set1_epi8(static_cast<char>(i + 1));
   __m256i weights = _mm256_set1_epi8(3);
   for (int64_t round = 0; round < rounds; ++round) {
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) opaque(factors[i]);
+    for (__m256i& factor : factors) opaque(factor);
 #pragma GCC unroll 16
     for (int i = 0; i < kIntChains; ++i) {
       opaque(weights);
@@ -38,15 +38,15 @@ int64_t int8(int64_t rounds) noexcept {
 int64_t f32(int64_t rounds) noexcept {
   __m256 sums[kFloatChains];
 #pragma GCC unroll 16
-  for (int i = 0; i < kFloatChains; ++i) sums[i] = _mm256_setzero_ps();
+  for (__m256& sum : sums) sum = _mm256_setzero_ps();
   __m256 x = _mm256_set1_ps(0.5f), y = _mm256_set1_ps(0.25f);
   for (int64_t round = 0; round < rounds; ++round) {
     opaque(x);
     opaque(y);
 #pragma GCC unroll 16
-    for (int i = 0; i < kFloatChains; ++i) {
-      sums[i] = _mm256_fmadd_ps(x, y, sums[i]);
-      opaque(sums[i]);
+    for (__m256& sum : sums) {
+      sum = _mm256_fmadd_ps(x, y, sum);
+      opaque(sum);
     }
   }
   return rounds * kFloatChains * 8 * 2;

@@ -17,15 +17,15 @@ inline void opaque(V& value) noexcept {
 int64_t int8(int64_t rounds) noexcept {
   __m512i sums[kChains];
 #pragma GCC unroll 16
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_setzero_si512();
+  for (__m512i& sum : sums) sum = _mm512_setzero_si512();
   __m512i x = _mm512_set1_epi8(3), y = _mm512_set1_epi8(-2);
   for (int64_t round = 0; round < rounds; ++round) {
     opaque(x);
     opaque(y);
 #pragma GCC unroll 16
-    for (int i = 0; i < kChains; ++i) {
-      sums[i] = _mm512_dpbusd_epi32(sums[i], x, y);
-      opaque(sums[i]);
+    for (__m512i& sum : sums) {
+      sum = _mm512_dpbusd_epi32(sum, x, y);
+      opaque(sum);
     }
   }
   return rounds * kChains * 64 * 2;
@@ -34,15 +34,15 @@ int64_t int8(int64_t rounds) noexcept {
 int64_t f32(int64_t rounds) noexcept {
   __m512 sums[kChains];
 #pragma GCC unroll 16
-  for (int i = 0; i < kChains; ++i) sums[i] = _mm512_setzero_ps();
+  for (__m512& sum : sums) sum = _mm512_setzero_ps();
   __m512 x = _mm512_set1_ps(0.5f), y = _mm512_set1_ps(0.25f);
   for (int64_t round = 0; round < rounds; ++round) {
     opaque(x);
     opaque(y);
 #pragma GCC unroll 16
-    for (int i = 0; i < kChains; ++i) {
-      sums[i] = _mm512_fmadd_ps(x, y, sums[i]);
-      opaque(sums[i]);
+    for (__m512& sum : sums) {
+      sum = _mm512_fmadd_ps(x, y, sum);
+      opaque(sum);
     }
   }
   return rounds * kChains * 16 * 2;
