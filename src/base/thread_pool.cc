@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -31,6 +32,12 @@ constexpr int64_t kCrowdedSpinNs = 2'000;
 // kMaxParkNs.
 constexpr int64_t kStragglerNs = 400'000;
 constexpr int64_t kParkNs = 4'000'000;
+// Of windows of kLookNs to kStaleNs the caller looks how much of the time another program had its
+// processor. From an eighth on it takes a worker's, which stays away for kMakeRoomNs at first: the
+// scheduler leaves a thread that never waits where it is, for seconds sometimes.
+constexpr int64_t kLookNs = 10'000'000;
+constexpr int64_t kStaleNs = 40'000'000;
+constexpr int64_t kMakeRoomNs = 20'000'000;
 constexpr int64_t kMaxParkNs = 200'000'000;
 
 inline void pause() noexcept {
@@ -80,6 +87,36 @@ long preemptions() noexcept {
   return ::getrusage(RUSAGE_THREAD, &usage) == 0 ? usage.ru_nivcsw : 0;
 }
 
+// For how long the calling thread had a processor. (What getrusage says is a clock tick behind.)
+int64_t thread_cpu_ns() noexcept {
+  struct timespec time{};
+  return ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0
+             ? time.tv_sec * 1'000'000'000 + time.tv_nsec
+             : 0;
+}
+
+// The processor after `cpu` among those that the calling thread may use.
+int next_allowed(int cpu) noexcept {
+  cpu_set_t allowed;
+  if (cpu < 0 || ::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return -1;
+  for (int i = 1; i <= CPU_SETSIZE; ++i) {
+    if (CPU_ISSET((cpu + i) % CPU_SETSIZE, &allowed)) return (cpu + i) % CPU_SETSIZE;
+  }
+  return -1;
+}
+
+// Moves the calling thread to a processor, and leaves it free to go on from there.
+void move_to(int cpu) noexcept {
+  cpu_set_t allowed, one;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  if (cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &allowed)) return;
+  CPU_ZERO(&one);
+  CPU_SET(cpu, &one);
+  if (::sched_setaffinity(0, sizeof one, &one) == 0) {
+    ::sched_setaffinity(0, sizeof allowed, &allowed);
+  }
+}
+
 // Signals are for the program's own threads.
 class BlockSignals {
  public:
@@ -103,6 +140,7 @@ struct ThreadPool::Impl {
   struct alignas(kLine) Worker {
     std::atomic<int> state{kAwake};
     std::atomic<bool> parked{false};
+    std::atomic<int> cpu{-1};  // where it last began a job
     // Left by a worker that finishes a chunk while the caller sleeps: when, and whether it had
     // lost its processor since the last time.
     std::atomic<int64_t> late_ns{0};
@@ -126,6 +164,13 @@ struct ThreadPool::Impl {
   void* context = nullptr;
   std::unique_ptr<Share[]> shares;  // the caller's, then one per worker
 
+  // The caller's window: when it began, its preemptions and processor time then, and what it slept
+  // of it.
+  int64_t window_start = 0;
+  int64_t window_slept = 0;
+  long window_preemptions = 0;
+  int64_t window_cpu_ns = 0;
+
   int64_t spin_ns = kSpinNs;
   size_t n_workers = 0;
   size_t n_parked = 0;
@@ -141,7 +186,10 @@ struct ThreadPool::Impl {
   void worker_loop(size_t own, Worker& self) noexcept;
   void wake() noexcept;
   void wait_for_others(int64_t started, size_t own_chunks) noexcept;
+  void park(Worker& worker, int64_t from, int64_t least) noexcept;
   void park_stragglers(int64_t late_after) noexcept;
+  void look_after_caller(int64_t now) noexcept;
+  void make_room(int64_t now) noexcept;
   void unpark() noexcept;
 };
 
@@ -226,6 +274,7 @@ void ThreadPool::Impl::worker_loop(size_t own, Worker& self) noexcept {
     if (stop.load(std::memory_order_acquire)) return;
     if (self.parked.load(std::memory_order_relaxed)) continue;
     last_job = job_of(share.load(std::memory_order_acquire));
+    self.cpu.store(::sched_getcpu(), std::memory_order_relaxed);
     work(last_job, own, &self);
   }
 }
@@ -257,6 +306,56 @@ void ThreadPool::Impl::wake() noexcept {
   }
 }
 
+// From `from` on, for at least `least`. One that has to be parked again before it worked for as
+// long as it was away stays away for longer.
+void ThreadPool::Impl::park(Worker& worker, int64_t from, int64_t least) noexcept {
+  const bool again =
+      worker.parked_until != 0 && from - worker.parked_until < std::max(4 * least, worker.park_ns);
+  worker.park_ns = again ? std::min(std::max(2 * worker.park_ns, least), kMaxParkNs) : least;
+  worker.parked_until = from + worker.park_ns;
+  worker.parked.store(true, std::memory_order_seq_cst);
+  ++n_parked;
+}
+
+void ThreadPool::Impl::look_after_caller(int64_t now) noexcept {
+  const int64_t wall = now - window_start;
+  if (wall < kLookNs) return;
+  const long count = preemptions();
+  const int64_t cpu_ns = thread_cpu_ns();
+  // An older window holds what the caller did between jobs, too.
+  const bool lost = wall < kStaleNs && count != window_preemptions &&
+                    wall - (cpu_ns - window_cpu_ns) - window_slept > wall / 8;
+  if (lost) make_room(now);
+  window_start = now;
+  window_slept = 0;
+  window_preemptions = count;
+  window_cpu_ns = cpu_ns;
+}
+
+// Parks a worker, the one on the caller's own processor if there is one, and takes the processor of
+// another. When all are parked already, the caller tries a processor that they left, or the next
+// one.
+void ThreadPool::Impl::make_room(int64_t now) noexcept {
+  const int here = ::sched_getcpu();
+  Worker* leaves = nullptr;
+  int free_cpu = -1;
+  for (Worker& worker : workers()) {
+    const int cpu = worker.cpu.load(std::memory_order_relaxed);
+    if (worker.parked.load(std::memory_order_relaxed)) {
+      if (cpu != here) free_cpu = cpu;
+    } else if (leaves == nullptr || cpu == here) {
+      leaves = &worker;
+    }
+  }
+  if (leaves != nullptr) {
+    park(*leaves, now, kMakeRoomNs);
+    const int cpu = leaves->cpu.load(std::memory_order_relaxed);
+    if (cpu != here) move_to(cpu);
+  } else {
+    move_to(free_cpu >= 0 ? free_cpu : next_allowed(here));
+  }
+}
+
 void ThreadPool::Impl::park_stragglers(int64_t late_after) noexcept {
   for (Worker& worker : workers()) {
     const int64_t late = worker.late_ns.load(std::memory_order_relaxed);
@@ -264,14 +363,7 @@ void ThreadPool::Impl::park_stragglers(int64_t late_after) noexcept {
         worker.parked.load(std::memory_order_relaxed)) {
       continue;
     }
-    // One that lost its processor again before it worked for as long as it was away stays away
-    // for longer.
-    const bool again = worker.parked_until != 0 &&
-                       late - worker.parked_until < std::max(4 * kParkNs, worker.park_ns);
-    worker.park_ns = again ? std::min(2 * worker.park_ns, kMaxParkNs) : kParkNs;
-    worker.parked_until = late + worker.park_ns;
-    worker.parked.store(true, std::memory_order_seq_cst);
-    ++n_parked;
+    park(worker, late, kParkNs);
   }
 }
 
@@ -295,6 +387,7 @@ void ThreadPool::Impl::wait_for_others(int64_t started, size_t own_chunks) noexc
     unfinished.wait(left, std::memory_order_seq_cst);
   }
   caller_sleeps.store(false, std::memory_order_relaxed);
+  window_slept += now_ns() - since;
   // Without chunks of our own there is no measure of how long one may take.
   if (own_chunks == 0) return;
   park_stragglers(since + kStragglerNs + 4 * (since - started) / static_cast<int64_t>(own_chunks));
@@ -337,6 +430,7 @@ void ThreadPool::run(size_t n_chunks, ChunkFn body, void* context) {
     impl.wake();
     impl.wait_for_others(started, impl.work(impl.job, 0, nullptr));
   }
+  if (impl.n_workers > 0) impl.look_after_caller(now_ns());
   impl.running.store(false, std::memory_order_relaxed);
 }
 
