@@ -21,12 +21,12 @@ using testing::Guarded;
 constexpr int64_t kColumns[] = {1, 2, 3, 4, 5, 7, 8, 16, 33, 512};
 constexpr int64_t kMostColumns = 512;
 // The last one is many groups of 16, and a part of one.
-std::vector<int64_t> row_counts() { return {1, 15, 16, 17, testing::emulated() ? 82 : 577}; }
+std::vector<int64_t> row_counts() { return {1, 15, 16, 17, testing::emulated() ? 66 : 577}; }
 constexpr int64_t kStrideGap = 3;
 
 std::vector<int64_t> depths(Layout layout) {
   if (testing::emulated()) {
-    if (is_blocked(layout)) return {32, 96, 1536};
+    if (is_blocked(layout)) return {32, 96, 704};
     return {1, 7, 33, 577};
   }
   if (is_blocked(layout)) return {32, 64, 96, 576, 1536};
