@@ -1,6 +1,7 @@
-// The avx2, the avx512 and the neon table take the same steps, so an answer made on x86 has the bits
-// of one made on ARM. No machine runs all: each is held against digests that the others meet too.
-// Whoever changes the order of a sum in one of them changes the others, and the digest, with it.
+// The avx2, the avx512 and the neon table take the same steps, so an answer made on x86 has the
+// bits of one made on ARM. No machine runs all: each is held against digests that the others meet
+// too. Whoever changes the order of a sum in one of them changes the others, and the digest, with
+// it.
 #include <gtest/gtest.h>
 
 #include <limits>
