@@ -179,13 +179,14 @@ void add_panel(const Product& p, int64_t g, int64_t k0) noexcept {
                          p.y + (g - p.group_begin) * kGroupRows, p.y_stride);
 }
 
-// C columns × G groups of plain weights over all of K, with no buffer between: what few columns
-// wait for is memory.
+// C columns × G groups (g0, g0 + apart, …) of plain weights over all of K, with no buffer between:
+// what few columns wait for is memory. Groups far apart make G long streams, which memory serves
+// better than short ones.
 template <Layout layout, int C, int G>
-void few_columns(const Product& p, int64_t g0) noexcept {
+void few_columns(const Product& p, int64_t g0, int64_t apart) noexcept {
   constexpr int64_t kBytes = (layout == Layout::kFloat ? 4 : 2) * kGroupRows;  // per K element
   const uint8_t* group[G];
-  for (int g = 0; g < G; ++g) group[g] = p.w.group(g0 + g);
+  for (int g = 0; g < G; ++g) group[g] = p.w.group(g0 + g * apart);
   const float* x = p.x;
   __m512 acc[C][G];
 #pragma GCC unroll 8
@@ -213,8 +214,9 @@ void few_columns(const Product& p, int64_t g0) noexcept {
   for (int c = 0; c < C; ++c) {
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g) {
-      store_first(p.y + c * p.y_stride + (g0 + g - p.group_begin) * kGroupRows,
-                  p.w.rows - (g0 + g) * kGroupRows, acc[c][g]);
+      const int64_t at = g0 + g * apart;
+      store_first(p.y + c * p.y_stride + (at - p.group_begin) * kGroupRows,
+                  p.w.rows - at * kGroupRows, acc[c][g]);
     }
   }
 }
@@ -225,10 +227,12 @@ void all_groups_of_few(const Product& p, int64_t group_end) noexcept {
   if constexpr (C > 1) {
     if (p.n < C) return all_groups_of_few<layout, C - 1>(p, group_end);
   }
-  constexpr int kGroups = C <= 4 ? 4 : 2;
-  int64_t g = p.group_begin;
-  for (; g + kGroups <= group_end; g += kGroups) few_columns<layout, C, kGroups>(p, g);
-  for (; g < group_end; ++g) few_columns<layout, C, 1>(p, g);
+  constexpr int kGroups = C > 1 && C <= 4 ? 4 : 2;
+  const int64_t apart = (group_end - p.group_begin) / kGroups;
+  for (int64_t i = 0; i < apart; ++i) few_columns<layout, C, kGroups>(p, p.group_begin + i, apart);
+  for (int64_t g = p.group_begin + kGroups * apart; g < group_end; ++g) {
+    few_columns<layout, C, 1>(p, g, 0);
+  }
 }
 
 }  // namespace

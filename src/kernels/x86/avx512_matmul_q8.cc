@@ -225,15 +225,54 @@ void columns_of_groups(const PackedMatrix& w, int64_t g, const Q8Activations& x,
   tiles<kColumns, G>(groups, x, column, end, fetch, y, y_stride);
 }
 
+// One column × G groups (g, g + apart, …): what it waits for is memory, which serves a few long
+// streams better than one, or than short ones.
+template <Layout layout, int G>
+void one_column(const PackedMatrix& w, int64_t group_begin, int64_t g, int64_t apart,
+                const Q8Activations& x, float* y) noexcept {
+  using Block = BlockOf<layout>;
+  const Block* block[G];
+  for (int i = 0; i < G; ++i) block[i] = reinterpret_cast<const Block*>(w.group(g + i * apart));
+  Columns columns(x, 0);
+  __m512 acc[1][G];
+#pragma GCC unroll 4
+  for (int i = 0; i < G; ++i) acc[0][i] = _mm512_setzero_ps();
+  for (int64_t b = w.cols / kBlockK; b > 0; --b) {
+    for (int i = 0; i < G; ++i) {
+      const auto* ahead = reinterpret_cast<const char*>(block[i]) + kPrefetchBytes;
+      for (size_t at = 0; at < sizeof(Block); at += 64) _mm_prefetch(ahead + at, _MM_HINT_T0);
+    }
+    add_block<1, G>(block, columns, acc);
+    columns.next_block();
+    for (int i = 0; i < G; ++i) ++block[i];
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < G; ++i) {
+    const int64_t at = g + i * apart;
+    _mm512_mask_storeu_ps(y + (at - group_begin) * kGroupRows,
+                          first_lanes(w.rows - at * kGroupRows), acc[0][i]);
+  }
+}
+
 }  // namespace
 
 template <Layout layout>
 void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
                const Q8Activations& x, int64_t n, float* y, int64_t y_stride) noexcept {
+  if (n == 1) {
+    const int64_t apart = (group_end - group_begin) / 2;
+    for (int64_t g = group_begin; g < group_begin + apart; ++g) {
+      one_column<layout, 2>(w, group_begin, g, apart, x, y);
+    }
+    if ((group_end - group_begin) % 2 != 0) {
+      one_column<layout, 1>(w, group_begin, group_end - 1, 0, x, y);
+    }
+    return;
+  }
   // Columns whose activations stay in the second cache while all groups pass over them.
   int64_t chunk = w.cols > 0 ? kChunkBytes / w.cols / kLeastChunk * kLeastChunk : n;
   if (chunk < kLeastChunk) chunk = kLeastChunk;
-  // Columns that fit one tile wait for memory, which serves one stream better than two.
+  // Columns that fit one tile wait for memory, which serves one stream better than two short ones.
   const int64_t step = n <= tile_columns(1) ? 1 : 2;
   for (int64_t c0 = 0; c0 < n; c0 += chunk) {
     const int64_t end = n - c0 < chunk ? n : c0 + chunk;
