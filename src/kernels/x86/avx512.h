@@ -1,7 +1,10 @@
 // The AVX-512 kernels (contracts in table.h) and what their files share. Internal to kernels/.
 //
-// These files are compiled for AVX-512 F, BW, VL, DQ and VNNI (and what AVX2's are), the rest of the
-// program is not: as in avx2.h, everything shared is a static inline of this header.
+// Every kernel takes the steps of avx2's in the same order, so the bits are the same: sums over rows,
+// keys and elements have a lane each, and where lanes are summed, they are avx2's eight (or four).
+//
+// These files are compiled for AVX-512 F, BW, VL, DQ and VNNI (and what AVX2's are), the rest of
+// the program is not: as in avx2.h, everything shared is a static inline of this header.
 #pragma once
 
 #include <immintrin.h>
@@ -16,7 +19,6 @@
 
 namespace cutaway::kernels::avx512 {
 
-// The bits of avx2::matmul_q8 and avx2::matmul_f32: the same steps in the same order.
 template <Layout layout>
 void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
                const Q8Activations& x, int64_t n, float* y, int64_t y_stride) noexcept;
