@@ -246,6 +246,12 @@ void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, c
                                                     group_end);
     }
   }
+  // A few columns over weights that come from memory wait for it, and it serves one group's stream
+  // better than four.
+  constexpr int64_t kInCaches = 4 * 1024 * 1024;
+  const bool together =
+      n > 32 || (group_end - group_begin) * static_cast<int64_t>(group_bytes(w.layout, w.cols)) <
+                    kInCaches;
   for (int64_t c0 = 0; c0 < n; c0 += kColumnChunk) {
     const int64_t chunk = n - c0 < kColumnChunk ? n - c0 : kColumnChunk;
     const Product product = {w,     group_begin,       x + c0 * x_stride, x_stride,
@@ -256,7 +262,7 @@ void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, c
     const int64_t panels = w.cols > 0 ? (w.cols + kPanelK - 1) / kPanelK : 1;
     for (int64_t outer = 0; outer < (by_group ? 1 : panels); ++outer) {
       for (int64_t g = group_begin; g < group_end;) {
-        const int64_t groups = group_end - g >= kTileGroups ? kTileGroups : 1;
+        const int64_t groups = together && group_end - g >= kTileGroups ? kTileGroups : 1;
         for (int64_t inner = 0; inner < (by_group ? panels : 1); ++inner) {
           if (groups == kTileGroups) {
             add_panel<layout, kTileGroups>(product, g, (outer + inner) * kPanelK);

@@ -12,6 +12,7 @@ constexpr size_t kPrefetchBytes = 8192;
 // Columns of a tile: 6 × 2 groups = 12 integer and 12 float sums in 32 registers; one group alone
 // needs more columns for as many sums at once.
 constexpr int tile_columns(int groups) noexcept { return groups == 1 ? 8 : 6; }
+constexpr int64_t kLongStreams = 1024 * 1024;  // weights from which two streams are long enough
 constexpr int64_t kChunkBytes = 384 * 1024;
 constexpr int64_t kLeastChunk = 24;  // a multiple of either tile's columns
 
@@ -259,7 +260,9 @@ void one_column(const PackedMatrix& w, int64_t group_begin, int64_t g, int64_t a
 template <Layout layout>
 void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
                const Q8Activations& x, int64_t n, float* y, int64_t y_stride) noexcept {
-  if (n == 1) {
+  const int64_t bytes =
+      (group_end - group_begin) * (w.cols / kBlockK) * static_cast<int64_t>(sizeof(BlockOf<layout>));
+  if (n == 1 && bytes >= kLongStreams) {
     const int64_t apart = (group_end - group_begin) / 2;
     for (int64_t g = group_begin; g < group_begin + apart; ++g) {
       one_column<layout, 2>(w, group_begin, g, apart, x, y);
