@@ -1,7 +1,7 @@
 // The AVX-512 kernels (contracts in table.h) and what their files share. Internal to kernels/.
 //
-// Every kernel takes the steps of avx2's in the same order, so the bits are the same: rows, keys and
-// elements have a lane each, and where lanes are summed, they are avx2's eight (or four).
+// Every kernel takes the steps of avx2's in the same order, so the bits are the same: rows, keys
+// and elements have a lane each, and where lanes are summed, they are avx2's eight (or four).
 //
 // These files are compiled for AVX-512 F, BW, VL, DQ and VNNI (and what AVX2's are), the rest of
 // the program is not: as in avx2.h, everything shared is a static inline of this header.

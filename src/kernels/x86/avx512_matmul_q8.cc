@@ -260,8 +260,8 @@ void one_column(const PackedMatrix& w, int64_t group_begin, int64_t g, int64_t a
 template <Layout layout>
 void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
                const Q8Activations& x, int64_t n, float* y, int64_t y_stride) noexcept {
-  const int64_t bytes =
-      (group_end - group_begin) * (w.cols / kBlockK) * static_cast<int64_t>(sizeof(BlockOf<layout>));
+  const int64_t blocks = (group_end - group_begin) * (w.cols / kBlockK);
+  const int64_t bytes = blocks * static_cast<int64_t>(sizeof(BlockOf<layout>));
   if (n == 1 && bytes >= kLongStreams) {
     const int64_t apart = (group_end - group_begin) / 2;
     for (int64_t g = group_begin; g < group_begin + apart; ++g) {
