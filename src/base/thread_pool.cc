@@ -33,12 +33,13 @@ constexpr int64_t kCrowdedSpinNs = 2'000;
 constexpr int64_t kStragglerNs = 400'000;
 constexpr int64_t kParkNs = 4'000'000;
 // Of windows of kLookNs to kStaleNs the caller looks how much of the time another program had its
-// processor. From an eighth on it takes a worker's, which stays away for kMakeRoomNs at first: the
-// scheduler leaves a thread that never waits where it is, for seconds sometimes.
-constexpr int64_t kLookNs = 10'000'000;
+// processor. From an eighth on, twice in a row, it takes a worker's, which stays away for
+// kMakeRoomNs at first: the scheduler leaves a thread that never waits where it is, for seconds
+// sometimes.
+constexpr int64_t kLookNs = 5'000'000;
 constexpr int64_t kStaleNs = 40'000'000;
-constexpr int64_t kMakeRoomNs = 20'000'000;
-constexpr int64_t kMaxParkNs = 200'000'000;
+constexpr int64_t kMakeRoomNs = 50'000'000;
+constexpr int64_t kMaxParkNs = 500'000'000;
 
 inline void pause() noexcept {
 #if defined(__x86_64__) || defined(__i386__)
@@ -170,6 +171,7 @@ struct ThreadPool::Impl {
   int64_t window_slept = 0;
   long window_preemptions = 0;
   int64_t window_cpu_ns = 0;
+  bool window_lost = false;  // so was the window before
 
   int64_t spin_ns = kSpinNs;
   size_t n_workers = 0;
@@ -325,7 +327,9 @@ void ThreadPool::Impl::look_after_caller(int64_t now) noexcept {
   // An older window holds what the caller did between jobs, too.
   const bool lost = wall < kStaleNs && count != window_preemptions &&
                     wall - (cpu_ns - window_cpu_ns) - window_slept > wall / 8;
-  if (lost) make_room(now);
+  // Once may be some program's passing moment; twice in a row is a neighbour.
+  if (lost && window_lost) make_room(now);
+  window_lost = lost && !window_lost;
   window_start = now;
   window_slept = 0;
   window_preemptions = count;
