@@ -69,7 +69,7 @@ struct BenchArgs {
       CUTAWAY_ASSIGN(out.depth, parse_integers("--depth", *depth, 0, kMaxCount));
     }
     if (start && (prefill || decode || batch || depth || repetitions || no_limits)) {
-      return wrong("start", "--start stands alone: it has no tests, depths or repetitions");
+      return wrong("start", "--start stands alone: it has no tests, depths, repetitions or limits");
     }
     if (out.prefill == 0 && out.decode == 0) {
       return wrong("prefill", "-p 0 and -n 0 leave no test");

@@ -78,7 +78,7 @@ void RunArgs::add_to(Args& args) {
   trace.add_to(args);
   args.footer(
       "Ctrl-C ends the generation: what there is stays, exit status 130. A closed stdout ends it "
-      "too: exit status 1.\nCUTAWAY_FORCE_ISA=ref|avx2|avx512 forces a kernel table.");
+      "too: exit status 1.\nCUTAWAY_FORCE_ISA=ref|avx2|avx512|neon forces a kernel table.");
 }
 
 Status RunArgs::check() const {

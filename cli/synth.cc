@@ -94,10 +94,10 @@ int print_result(const SynthesisResult& made, bool json) {
                 {"seed", made.seed},
                 {"timings", {{"write_ms", made.write_ms}}}});
   } else {
-    write_out(fmt::format("{}: {}, {} layers, {:.1f} M random parameters, {}, {} in {:.1f} s\n",
-                          printable(made.file), made.shape, made.layers, millions(made.parameters),
-                          made.type, human_bytes(static_cast<double>(made.bytes)),
-                          made.write_ms / 1e3));
+    write_out(fmt::format("{}: {}, {} layer{}, {:.1f} M random parameters, {}, {} in {:.1f} s\n",
+                          printable(made.file), made.shape, made.layers,
+                          made.layers == 1 ? "" : "s", millions(made.parameters), made.type,
+                          human_bytes(static_cast<double>(made.bytes)), made.write_ms / 1e3));
   }
   return end_output(kDone);
 }

@@ -75,6 +75,13 @@ Status check_output(const SynthesisRequest& request) {
                  "output"};
   }
   std::error_code error;
+  if (fs::is_symlink(fs::symlink_status(request.output, error))) {
+    return Error{ErrorCode::kIo,
+                 fmt::format("{} is a symbolic link, which would be replaced by the file; name the "
+                             "file itself",
+                             request.output),
+                 "output"};
+  }
   const fs::file_status status = fs::status(request.output, error);
   if (!fs::exists(status)) return {};  // or may not be looked at: writing will tell
   if (!fs::is_regular_file(status)) {
@@ -175,7 +182,11 @@ Result<SynthesisResult> synthesize(const SynthesisRequest& request, const Progre
   CUTAWAY_TRY(writer.check());
   const uint64_t bytes = writer.file_bytes();
   CUTAWAY_TRY(check_space(request.output, bytes));
-  CUTAWAY_TRY(writer.write(request.output));
+  const Status written = writer.write(request.output, request.overwrite);
+  if (!written.ok()) {
+    CUTAWAY_TRY(check_output(request));  // what came there meanwhile says it better
+    return written.error();
+  }
   const double write_ms = static_cast<double>(now_ns() - start) / 1e6;
   CUTAWAY_OUT(span, "bytes", bytes, "parameters", plan.parameters, "ms", write_ms);
   return SynthesisResult{

@@ -165,10 +165,17 @@ class TemporaryFile {
     return true;
   }
 
-  bool publish(const std::string& target) {
-    if (::fsync(fd_) != 0 || ::rename(path_.c_str(), target.c_str()) != 0) return false;
-    kept_ = true;
-    return true;
+  // Under its name at last. Without `replace`, a file that has come there meanwhile stays (EEXIST).
+  bool publish(const std::string& target, bool replace) {
+    if (::fsync(fd_) != 0) return false;
+    kept_ = (replace ? ::rename(path_.c_str(), target.c_str())
+                     : ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(),
+                                   RENAME_NOREPLACE)) == 0;
+    if (!kept_ && !replace && (errno == EINVAL || errno == ENOSYS)) {
+      // A file system without that: a second name does not replace either. The first one goes.
+      return ::link(path_.c_str(), target.c_str()) == 0;
+    }
+    return kept_;
   }
 
  private:
@@ -353,7 +360,7 @@ uint64_t GgufWriter::file_bytes() const {
   return bytes;
 }
 
-Status GgufWriter::write(const std::string& path) const {
+Status GgufWriter::write(const std::string& path, bool replace) const {
   CUTAWAY_SPAN(span, "formats::GgufWriter::write", "path", path, "tensors", tensors_.size());
   CUTAWAY_TRY(check());
   const uint64_t align = alignment().value();
@@ -379,7 +386,7 @@ Status GgufWriter::write(const std::string& path) const {
     }
     CUTAWAY_TRY(append(std::span(zeros).first(align_up(written, align) - written)));
   }
-  if (!file.publish(path)) return failed();
+  if (!file.publish(path, replace)) return failed();
   sync_folder_of(path);
   CUTAWAY_OUT(span, "bytes", written);
   return {};

@@ -62,9 +62,28 @@ def test_force_replaces():
     assert (FOLDER / "f.gguf").read_bytes()[:4] == b"GGUF"
 
 
+def test_two_at_once_keep_the_first():
+    """Neither saw the other's file when it began; only one may have the name."""
+    both = [subprocess.Popen([program.binary(), *SMALL, "two.gguf", "--seed", str(seed)], cwd=FOLDER,
+                             env=program.environment(FOLDER), stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE) for seed in (1, 2)]
+    said = [process.communicate()[1] for process in both]
+    assert sorted(process.returncode for process in both) == [0, 1], said
+    assert b"two.gguf exists; --force replaces it" in b"".join(said), said
+    assert not parts()
+
+
+def test_a_link_is_not_replaced():
+    (FOLDER / "link.gguf").symlink_to("nowhere.gguf")
+    for extra in ([], ["--force"]):
+        done = program.run([*SMALL, "link.gguf", *extra], FOLDER)
+        assert done.code == 1 and "link.gguf is a symbolic link" in done.err, done
+    assert (FOLDER / "link.gguf").is_symlink() and not (FOLDER / "nowhere.gguf").exists()
+
+
 def test_a_result_for_people():
     out = ok(["synth", "smollm2-135m", "q8_0", "p.gguf", "--layers", "1"]).out.decode()
-    assert re.fullmatch(r"p\.gguf: smollm2-135m, 1 layers, 31\.9 M random parameters, Q8_0, "
+    assert re.fullmatch(r"p\.gguf: smollm2-135m, 1 layer, 31\.9 M random parameters, Q8_0, "
                         r"3\d\.\d MB in \d+\.\d s\n", out), out
 
 

@@ -307,6 +307,13 @@ TEST_F(GgufFiles, WriteIsAllOrNothing) {
   EXPECT_EQ((*file)->find_tensor("f16")->bytes[3], 3);
   EXPECT_EQ(*(*open_gguf(target))->metadata.string("general.architecture"), "other");
   EXPECT_EQ(files(), 1u);
+
+  const Status kept = sample.writer.write(target, false);
+  ASSERT_FALSE(kept.ok());
+  EXPECT_NE(kept.error().message.find("exists"), std::string::npos) << kept.error().message;
+  EXPECT_EQ(*(*open_gguf(target))->metadata.string("general.architecture"), "other");
+  EXPECT_EQ(files(), 1u);
+  EXPECT_TRUE(sample.writer.write(path("new.gguf"), false).ok());
 }
 
 TEST_F(GgufFiles, WriteFailsWithTheSystemsReason) {
