@@ -61,8 +61,8 @@ TEST(SelectTable, AnX86TableIsThereExactlyWhenTheProcessorHasWhatItNeeds) {
   const CpuFeatures& cpu = cpu_features();
   const bool avx2 = cpu.avx2 && cpu.fma && cpu.f16c;
   EXPECT_EQ(avx2_table() != nullptr, avx2);
-  EXPECT_EQ(avx512_table() != nullptr, avx2 && cpu.avx512f && cpu.avx512bw && cpu.avx512vl &&
-                                           cpu.avx512dq && cpu.avx512_vnni);
+  EXPECT_EQ(avx512_table() != nullptr,
+            avx2 && cpu.avx512f && cpu.avx512bw && cpu.avx512vl && cpu.avx512dq && cpu.avx512_vnni);
 #else
   EXPECT_EQ(avx2_table(), nullptr);
   EXPECT_EQ(avx512_table(), nullptr);
