@@ -17,8 +17,8 @@ enum class TraceLevel : uint8_t { kOff, kPhases, kFunctions, kTensors };
 // Accepts "off", "phases", "functions", "tensors".
 Result<TraceLevel> parse_trace_level(const std::string& text);
 
-// How keys and values are kept: as floats, or as 8 or 4 bits with f16 scales for each 32 elements of
-// a position (docs/architecture.md: what each takes, and costs in quality).
+// How keys and values are kept: as floats, or as 8 or 4 bits with f16 scales for each 32 elements
+// of a position (docs/architecture.md: what each takes, and costs in quality).
 enum class CacheType : uint8_t { kF32, kF16, kQ8, kQ4 };
 // Accepts "f32", "f16", "q8", "q4".
 Result<CacheType> parse_cache_type(const std::string& text);

@@ -45,9 +45,9 @@ class GgufWriter {
   Status check() const;
   // Size of the file that write() makes. Precondition: check().ok().
   uint64_t file_bytes() const;
-  // To a temporary file beside `path`, synced, then renamed: never half a file. Without `replace`, a
-  // file that is there stays and is an error. Errors: check()'s, kIo, a producer's (too few or too
-  // many bytes are kInvalidArgument).
+  // To a temporary file beside `path`, synced, then renamed: never half a file. Without `replace`,
+  // a file that is there stays and is an error. Errors: check()'s, kIo, a producer's (too few or
+  // too many bytes are kInvalidArgument).
   Status write(const std::string& path, bool replace = true) const;
   // The same bytes. Preconditions: check().ok(), no tensor that is produced.
   std::vector<uint8_t> to_bytes() const;

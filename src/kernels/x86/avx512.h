@@ -123,8 +123,7 @@ CUTAWAY_INLINE __m512 tanh16(__m512 x) noexcept {
   const __m512 two = _mm512_set1_ps(2.0f);
   const __m512 large = _mm512_sub_ps(
       one, _mm512_div_ps(two, _mm512_add_ps(exp16(_mm512_mul_ps(two, magnitude)), one)));
-  const __mmask16 is_small =
-      _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(kTanhSmall), _CMP_LE_OQ);
+  const __mmask16 is_small = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(kTanhSmall), _CMP_LE_OQ);
   const __m512 y = _mm512_mask_mov_ps(large, is_small, small);
   return _mm512_or_ps(y, _mm512_and_ps(x, sign_bit));
 }

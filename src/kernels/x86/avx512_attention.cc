@@ -239,8 +239,7 @@ void value_set(const Chunk& chunk, const Values<E>& values, int64_t r, int64_t a
   }
   const bool together = all_begin < all_end;
   for (int i = 0; i < R; ++i) {
-    add_values<E, 1>(values, weights + r + i, begin[i], together ? all_begin : end[i], out + i,
-                     0);
+    add_values<E, 1>(values, weights + r + i, begin[i], together ? all_begin : end[i], out + i, 0);
   }
   if (!together) return;
   add_values<E, R>(values, weights + r, all_begin, all_end, out, ahead);

@@ -101,8 +101,7 @@ void rope(float* x, const float* cos, const float* sin, int64_t n_rot, bool inte
 
 void add(const float* a, const float* b, int64_t n, float* out) noexcept {
   for (int64_t i = 0; i < n; i += 16) {
-    store_first(out + i, n - i,
-                _mm512_add_ps(load_first(a + i, n - i), load_first(b + i, n - i)));
+    store_first(out + i, n - i, _mm512_add_ps(load_first(a + i, n - i), load_first(b + i, n - i)));
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kPanelK = 128;      // a multiple of kBlockK; 8 KiB of f32 per group
 constexpr int64_t kColumnChunk = 96;  // a multiple of kTileColumns; x of a panel: 48 KiB
 constexpr int64_t kCacheBytes = 384 * 1024;
-constexpr int64_t kTileColumns = 6;   // × 4 groups = 24 sums, 4 weights, 1 activation
+constexpr int64_t kTileColumns = 6;  // × 4 groups = 24 sums, 4 weights, 1 activation
 constexpr int64_t kTileGroups = 4;
 constexpr int kFewColumns = 8;
 constexpr size_t kPrefetchBytes = 4096;  // ahead of each group's weights that come from memory
@@ -28,8 +28,7 @@ CUTAWAY_INLINE __m512 load_weights(const uint8_t* group, int64_t k) noexcept {
     return load_halves(reinterpret_cast<const uint16_t*>(group) + k * kGroupRows);
   } else if constexpr (layout == Layout::kBrain) {
     const auto* w = reinterpret_cast<const __m256i*>(group + k * kGroupRows * 2);
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(w)), 16));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(w)), 16));
   } else {
     return _mm512_loadu_ps(reinterpret_cast<const float*>(group) + k * kGroupRows);
   }
@@ -48,22 +47,21 @@ CUTAWAY_INLINE void dequantise_block(const BlockOf<layout>& block, float* out) n
     for (int i = 0; i < 4; ++i) {  // byte i of each 32-bit lane: K element 4·j + i
       float* to = out + (4 * j + i) * kGroupRows;
       if constexpr (layout == Layout::kByte) {
-        const __m512i value = _mm512_srai_epi32(
-            _mm512_slli_epi32(q, static_cast<unsigned>(24 - 8 * i)), 24);
+        const __m512i value =
+            _mm512_srai_epi32(_mm512_slli_epi32(q, static_cast<unsigned>(24 - 8 * i)), 24);
         _mm512_storeu_ps(to, _mm512_mul_ps(d, _mm512_cvtepi32_ps(value)));
       } else {
         const __m512i mask = _mm512_set1_epi32(15);
         const __m512i offset = _mm512_set1_epi32(layout == Layout::kNibble ? 8 : 0);
-        const __m512i low = _mm512_and_si512(_mm512_srli_epi32(q, static_cast<unsigned>(8 * i)),
-                                             mask);
-        const __m512i high = _mm512_and_si512(
-            _mm512_srli_epi32(q, static_cast<unsigned>(8 * i + 4)), mask);
+        const __m512i low =
+            _mm512_and_si512(_mm512_srli_epi32(q, static_cast<unsigned>(8 * i)), mask);
+        const __m512i high =
+            _mm512_and_si512(_mm512_srli_epi32(q, static_cast<unsigned>(8 * i + 4)), mask);
         // d · q is exact in f32 (11 + 5 bits), so one rounding remains, as in ref.
-        _mm512_storeu_ps(
-            to, _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(_mm512_sub_epi32(low, offset)), m));
-        _mm512_storeu_ps(
-            to + 16 * kGroupRows,
-            _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(_mm512_sub_epi32(high, offset)), m));
+        _mm512_storeu_ps(to,
+                         _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(_mm512_sub_epi32(low, offset)), m));
+        _mm512_storeu_ps(to + 16 * kGroupRows,
+                         _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(_mm512_sub_epi32(high, offset)), m));
       }
     }
   }
@@ -175,8 +173,8 @@ void add_panel(const Product& p, int64_t g, int64_t k0) noexcept {
       panel.weights[i] = buffer[i];
     }
   }
-  tiles<kTileColumns, G>(panel, p.x + k0, p.x_stride, p.n,
-                         p.y + (g - p.group_begin) * kGroupRows, p.y_stride);
+  tiles<kTileColumns, G>(panel, p.x + k0, p.x_stride, p.n, p.y + (g - p.group_begin) * kGroupRows,
+                         p.y_stride);
 }
 
 // C columns × G groups (g0, g0 + apart, …) of plain weights over all of K, with no buffer between:
@@ -250,8 +248,8 @@ void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, c
   // better than four.
   constexpr int64_t kInCaches = 4 * 1024 * 1024;
   const bool together =
-      n > 32 || (group_end - group_begin) * static_cast<int64_t>(group_bytes(w.layout, w.cols)) <
-                    kInCaches;
+      n > 32 ||
+      (group_end - group_begin) * static_cast<int64_t>(group_bytes(w.layout, w.cols)) < kInCaches;
   for (int64_t c0 = 0; c0 < n; c0 += kColumnChunk) {
     const int64_t chunk = n - c0 < kColumnChunk ? n - c0 : kColumnChunk;
     const Product product = {w,     group_begin,       x + c0 * x_stride, x_stride,
