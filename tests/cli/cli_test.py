@@ -451,7 +451,7 @@ def test_bench_start():
 
 
 def test_bench_ends_between_repetitions():
-    args = ["bench", *TINY, "-p", "0", "-n", "100", "--reps", "1000", "--no-limits"]
+    args = ["bench", *TINY, "-p", "0", "-n", "100", "-b", "64", "--reps", "1000", "--no-limits"]
     process = start(args)
     time.sleep(1.5)
     process.send_signal(signal.SIGINT)
