@@ -51,14 +51,13 @@ class Qwen2 final : public Transformer {
       const LayerScope scope(pass, layer);
       const DecoderLayer& w = m.layers[static_cast<size_t>(layer)];
 
-      ops::Rows normalized = ops::rms_norm(pass, ops::kNorm1, layer, x, w.attention_norm, m.eps);
-      const ops::Rows attended =
-          ops::self_attention(pass, layer, m.attention, w.attention, m.rope, angles, normalized);
-      ops::add_residual(pass, trace::Site::kResidMid, layer, x, attended);
+      ops::Input normalized = ops::rms_norm(pass, ops::kNorm1, layer, x, w.attention_norm, m.eps,
+                                            w.attention.readers());
+      ops::self_attention_onto(pass, layer, m.attention, w.attention, m.rope, angles, normalized,
+                               x);
 
-      normalized = ops::rms_norm(pass, ops::kNorm2, layer, x, w.mlp_norm, m.eps);
-      const ops::Rows transformed = ops::gated_mlp(pass, layer, w.mlp, normalized);
-      ops::add_residual(pass, trace::Site::kResidPost, layer, x, transformed);
+      normalized = ops::rms_norm(pass, ops::kNorm2, layer, x, w.mlp_norm, m.eps, w.mlp.readers());
+      ops::gated_mlp_onto(pass, layer, w.mlp, normalized, x);
     }
     const ops::Rows logits = ops::unembed(pass, x, m.final_norm, m.eps, m.head);
     CUTAWAY_OUT(span, "logits", logits.view());

@@ -111,34 +111,71 @@ void attend_rows(const HeadQueries& h, int64_t row_begin, int64_t n) noexcept {
   }
 }
 
-// Few rows over many tiles (decode at depth): threads take tiles; the merge then runs in order.
-void attend_by_tiles(const HeadQueries& h, int64_t row_begin, int64_t n, Pass& pass) {
-  const int64_t d = h.shape->d_head;
-  const int64_t first_page = h.first_key(row_begin) / kTilePositions;
-  const int64_t pages = h.position(row_begin + n - 1) / kTilePositions + 1 - first_page;
-  const Scratch::Mark mark = pass.scratch.mark();
-  float* max = pass.scratch.floats(pages * n);
-  float* sum = pass.scratch.floats(pages * n);
-  float* out = pass.scratch.floats(pages * n * d);
-  constexpr int64_t kPagesPerChunk = 4;
-  pass.pool.parallel_for(static_cast<size_t>((pages + kPagesPerChunk - 1) / kPagesPerChunk),
-                         [&](size_t chunk) noexcept {
-                           const int64_t begin = static_cast<int64_t>(chunk) * kPagesPerChunk;
-                           const int64_t end = std::min(begin + kPagesPerChunk, pages);
-                           for (int64_t p = begin; p < end; ++p) {
-                             tile_partials(h, row_begin, n, first_page + p, first_page + end - 1,
-                                           max + p * n, sum + p * n, out + p * n * d);
-                           }
-                         });
-  for (int64_t i = 0; i < n; ++i) {
-    Running running;
-    std::fill_n(h.output(row_begin + i), d, 0.0f);
-    for (int64_t p = 0; p < pages; ++p) {
-      merge(h, row_begin + i, running, max[p * n + i], sum[p * n + i], out + (p * n + i) * d);
-    }
-    pass.table.attention_finish(running.sum, d, h.output(row_begin + i));
+// Query rows of one slice and KV head that are computed together.
+struct Task {
+  HeadQueries queries;
+  int64_t begin, n;
+
+  int64_t first_page() const { return queries.first_key(begin) / kTilePositions; }
+  int64_t pages() const {
+    return queries.position(begin + n - 1) / kTilePositions + 1 - first_page();
   }
+};
+
+// Few rows over many tiles (decode at depth): threads take tiles, those of all tasks in one job;
+// each task's merge then runs in order.
+void attend_by_tiles(std::span<const Task> tasks, Pass& pass) {
+  constexpr int64_t kPagesPerChunk = 4;
+  struct Partial {
+    float *max, *sum, *out;  // [pages][n], [pages][n], [pages][n][d]
+  };
+  const Scratch::Mark mark = pass.scratch.mark();
+  std::vector<Partial> partials;
+  std::vector<size_t> first_chunk{0};
+  for (const Task& t : tasks) {
+    const int64_t size = t.pages() * t.n;
+    partials.push_back({pass.scratch.floats(size), pass.scratch.floats(size),
+                        pass.scratch.floats(size * t.queries.shape->d_head)});
+    const int64_t chunks = (t.pages() + kPagesPerChunk - 1) / kPagesPerChunk;
+    first_chunk.push_back(first_chunk.back() + static_cast<size_t>(chunks));
+  }
+  pass.pool.parallel_for(first_chunk.back(), [&](size_t chunk) noexcept {
+    const auto after = std::upper_bound(first_chunk.begin(), first_chunk.end(), chunk);
+    const auto i = static_cast<size_t>(after - first_chunk.begin()) - 1;
+    const Task& t = tasks[i];
+    const Partial& to = partials[i];
+    const int64_t d = t.queries.shape->d_head;
+    const int64_t begin = static_cast<int64_t>(chunk - first_chunk[i]) * kPagesPerChunk;
+    const int64_t end = std::min(begin + kPagesPerChunk, t.pages());
+    for (int64_t p = begin; p < end; ++p) {
+      tile_partials(t.queries, t.begin, t.n, t.first_page() + p, t.first_page() + end - 1,
+                    to.max + p * t.n, to.sum + p * t.n, to.out + p * t.n * d);
+    }
+  });
+  pass.pool.parallel_for(tasks.size(), [&](size_t i) noexcept {
+    const Task& t = tasks[i];
+    const Partial& from = partials[i];
+    const int64_t d = t.queries.shape->d_head, pages = t.pages();
+    for (int64_t r = 0; r < t.n; ++r) {
+      Running running;
+      std::fill_n(t.queries.output(t.begin + r), d, 0.0f);
+      for (int64_t p = 0; p < pages; ++p) {
+        merge(t.queries, t.begin + r, running, from.max[p * t.n + r], from.sum[p * t.n + r],
+              from.out + (p * t.n + r) * d);
+      }
+      pass.table.attention_finish(running.sum, d, t.queries.output(t.begin + r));
+    }
+  });
   pass.scratch.rewind(mark);
+}
+
+int64_t count_tasks(const Pass& pass, const AttentionShape& shape, int64_t rows_per_call) {
+  int64_t tasks = 0;
+  for (const Slice& slice : pass.batch.slices) {
+    const int64_t rows = slice.n * shape.group();
+    tasks += shape.n_kv_heads * ((rows + rows_per_call - 1) / rows_per_call);
+  }
+  return tasks;
 }
 
 }  // namespace
@@ -171,37 +208,22 @@ void attend(Pass& pass, int layer, const AttentionShape& shape, const Rows& q, c
   CUTAWAY_CHECK(shape.d_head <= kernels::kMaxHeadSize && shape.n_heads % shape.n_kv_heads == 0);
   const int64_t rows_per_call =
       std::clamp<int64_t>(kMaxPartialFloats / shape.d_head, 1, kMaxQueryRows);
-  struct Task {
-    HeadQueries queries;
-    int64_t begin, n;
-  };
-  std::vector<Task> tasks;
+  // Few tasks cannot keep every thread busy: then the tiles within each are shared out instead. The
+  // bits are the same.
+  constexpr int64_t kTilesWorthSharing = 8;
+  std::vector<Task> whole, shared;
+  const int64_t tasks = count_tasks(pass, shape, rows_per_call);
+  const bool by_tiles = pass.pool.size() > 1 && tasks < 4 * pass.pool.size();
   for (const Slice& slice : pass.batch.slices) {
     for (int64_t kv_head = 0; kv_head < shape.n_kv_heads; ++kv_head) {
       const HeadQueries h{&pass, &shape, &slice, &q, &z, layer, kv_head};
       for (int64_t r = 0; r < h.rows(); r += rows_per_call) {
-        tasks.push_back({h, r, std::min(rows_per_call, h.rows() - r)});
+        const Task task{h, r, std::min(rows_per_call, h.rows() - r)};
+        (by_tiles && task.pages() > kTilesWorthSharing ? shared : whole).push_back(task);
       }
     }
   }
-  // Few tasks cannot keep every thread busy: then the tiles within each are shared out instead. The
-  // bits are the same.
-  constexpr int64_t kTilesWorthSharing = 8;
-  const bool by_tiles =
-      pass.pool.size() > 1 && static_cast<int64_t>(tasks.size()) < 4 * pass.pool.size();
-  const auto shared = [&](const Task& t) {
-    return by_tiles && (t.queries.position(t.begin + t.n - 1) - t.queries.first_key(t.begin)) /
-                               kTilePositions >=
-                           kTilesWorthSharing;
-  };
-  std::vector<Task> whole;
-  for (const Task& t : tasks) {
-    if (shared(t)) {
-      attend_by_tiles(t.queries, t.begin, t.n, pass);
-    } else {
-      whole.push_back(t);
-    }
-  }
+  attend_by_tiles(shared, pass);
   pass.pool.parallel_for(whole.size(), [&](size_t i) noexcept {
     attend_rows(whole[i].queries, whole[i].begin, whole[i].n);
   });

@@ -30,10 +30,11 @@ Rows embed(Pass& pass, const Matrix& table) {
   return out;
 }
 
-Rows self_attention(Pass& pass, int layer, const AttentionShape& shape,
-                    const AttentionWeights& weights, const Rope& rope, const Rope::Angles& angles,
-                    const Rows& normalized) {
-  CUTAWAY_SPAN(span, "ops::self_attention", "x", normalized.view());
+namespace {
+
+// What the heads give, before the output projection: {rows, n_heads · d_head}.
+Rows heads(Pass& pass, int layer, const AttentionShape& shape, const AttentionWeights& weights,
+           const Rope& rope, const Rope::Angles& angles, const Input& normalized) {
   const int64_t d = shape.d_head;
   const Rows q = pass.make(normalized.n, shape.n_heads * d);
   const Rows k = pass.make(normalized.n, shape.n_kv_heads * d);
@@ -54,12 +55,30 @@ Rows self_attention(Pass& pass, int layer, const AttentionShape& shape,
   attend(pass, layer, shape, q, z);
   tap_attention(pass, layer, shape, q);
   pass.tap(Site::kZ, layer, z, {shape.n_heads, d});
+  return z;
+}
 
+}  // namespace
+
+Rows self_attention(Pass& pass, int layer, const AttentionShape& shape,
+                    const AttentionWeights& weights, const Rope& rope, const Rope::Angles& angles,
+                    const Input& normalized) {
+  CUTAWAY_SPAN(span, "ops::self_attention", "x", normalized.view());
+  const Rows z = heads(pass, layer, shape, weights, rope, angles, normalized);
   const Rows out = pass.make(normalized.n, weights.o.weight.out_features());
   project(pass, z, weights.o, out);
   pass.tap(Site::kAttnOut, layer, out);
   CUTAWAY_OUT(span, "out", out.view());
   return out;
+}
+
+void self_attention_onto(Pass& pass, int layer, const AttentionShape& shape,
+                         const AttentionWeights& weights, const Rope& rope,
+                         const Rope::Angles& angles, const Input& normalized, const Rows& x) {
+  CUTAWAY_SPAN(span, "ops::self_attention_onto", "x", normalized.view());
+  const Rows z = heads(pass, layer, shape, weights, rope, angles, normalized);
+  project_onto(pass, kAfterAttention, layer, z, weights.o, x);
+  CUTAWAY_OUT(span, "resid_mid", x.view());
 }
 
 void add_residual(Pass& pass, Site site, int layer, const Rows& x, const Rows& y) {
@@ -112,9 +131,9 @@ Rows unembed(Pass& pass, const Rows& x, const Vector& norm, float eps, const Lin
       pass.wants(Site::kLnFinalScale, -1) || pass.wants(Site::kLnFinalNormalized, -1);
   Rows normalized;
   if (whole) {
-    normalized = select_logit_rows(pass, rms_norm(pass, kNormFinal, -1, x, norm, eps));
+    normalized = select_logit_rows(pass, rms_norm(pass, kNormFinal, -1, x, norm, eps).floats);
   } else {
-    normalized = rms_norm(pass, kNormFinal, -1, select_logit_rows(pass, x), norm, eps);
+    normalized = rms_norm(pass, kNormFinal, -1, select_logit_rows(pass, x), norm, eps).floats;
   }
   const Rows out = pass.make(normalized.n, head.weight.out_features());
   if (out.n > 0) project_fine(pass, normalized, head, out);

@@ -16,12 +16,20 @@ Rows embed(Pass& pass, const Matrix& table);
 // into the cache, attention, output projection. Returns {rows, d_model}.
 Rows self_attention(Pass& pass, int layer, const AttentionShape& shape,
                     const AttentionWeights& weights, const Rope& rope, const Rope::Angles& angles,
-                    const Rows& normalized);
+                    const Input& normalized);
+// The same, added to the residual stream x as it is made, which is then hook_resid_mid.
+void self_attention_onto(Pass& pass, int layer, const AttentionShape& shape,
+                         const AttentionWeights& weights, const Rope& rope,
+                         const Rope::Angles& angles, const Input& normalized, const Rows& x);
 
 // down(silu(gate(x)) · up(x)). Returns {rows, d_model}.
-Rows gated_mlp(Pass& pass, int layer, const GatedMlpWeights& weights, const Rows& normalized);
+Rows gated_mlp(Pass& pass, int layer, const GatedMlpWeights& weights, const Input& normalized);
+// The same, added to the residual stream x as it is made, which is then hook_resid_post.
+void gated_mlp_onto(Pass& pass, int layer, const GatedMlpWeights& weights, const Input& normalized,
+                    const Rows& x);
 
-// x += y: the residual stream after attention (hook_resid_mid) or after the MLP (hook_resid_post).
+// x += y: the residual stream after attention (hook_resid_mid) or after the MLP (hook_resid_post),
+// where something stands between the block and the addition.
 void add_residual(Pass& pass, trace::Site site, int layer, const Rows& x, const Rows& y);
 
 // Logits {batch.logit_rows, vocab}: the final norm and the head, of those rows only (of all, when a

@@ -1,6 +1,7 @@
 #include "ops/linear.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 #include "trace/trace.h"
@@ -19,13 +20,6 @@ void add_bias(const Vector& bias, int64_t first, int64_t rows, int64_t n, float*
   for (int64_t c = 0; c < n; ++c) {
     for (int64_t r = 0; r < rows; ++r) y[c * y_stride + r] += bias.data[first + r];
   }
-}
-
-// Row i of the output.
-kernels::Q8Output row_of(const kernels::Q8Output& out, int64_t i) {
-  const int64_t blocks = out.cols / kBlockK;
-  return {out.q + i * out.cols, out.scale + i * blocks, out.sum + i * blocks,
-          out.total + i * blocks, out.cols};
 }
 
 kernels::Q8Activations from_row(const kernels::Q8Activations& x, int64_t i) {
@@ -57,10 +51,12 @@ kernels::Q8Activations quantize_twice(Pass& pass, const Rows& x) {
   return out.view();
 }
 
-// Runs body(begin, end) noexcept over parts of [0, n_groups) on the threads.
+// Runs body(begin, end) noexcept over parts of [0, n_groups) on the threads. Even parts: kernels
+// that take two groups at a time are slower with a lone one.
 template <typename F>
 void for_groups(Pass& pass, int64_t n_groups, F&& body) {
-  const int64_t step = std::max<int64_t>(1, n_groups / (pass.pool.size() * kChunksPerThread));
+  const int64_t step =
+      std::max<int64_t>(2, n_groups / (pass.pool.size() * kChunksPerThread) / 2 * 2);
   pass.pool.parallel_for(static_cast<size_t>((n_groups + step - 1) / step),
                          [&](size_t chunk) noexcept {
                            const int64_t begin = static_cast<int64_t>(chunk) * step;
@@ -89,22 +85,16 @@ void run(Pass& pass, const Input& x, std::span<const Projection> projections) {
   });
 }
 
-void quantize_and_run(Pass& pass, const Rows& x, std::span<const Projection> projections) {
-  const Scratch::Mark mark = pass.scratch.mark();
-  const bool any_q8 = std::any_of(projections.begin(), projections.end(),
-                                  [&](const auto& p) { return takes_q8(pass, p.linear->weight); });
-  run(pass, {x.n, x.d, x, any_q8 ? quantize(pass, x) : kernels::Q8Activations{}}, projections);
-  pass.scratch.rewind(mark);
-}
-
 }  // namespace
 
-Input make_input(Pass& pass, const Rows& x, std::initializer_list<const Linear*> weights) {
-  const bool any_q8 = std::any_of(weights.begin(), weights.end(), [&](const Linear* linear) {
-    return takes_q8(pass, linear->weight);
-  });
-  Input out{x.n, x.d, x, {}};
-  if (any_q8) out.q8 = quantize(pass, x);
+bool any_takes_q8(const Pass& pass, std::span<const Linear* const> readers) {
+  return std::any_of(readers.begin(), readers.end(),
+                     [&](const Linear* linear) { return takes_q8(pass, linear->weight); });
+}
+
+Input quantized_for(Pass& pass, const Input& x, std::span<const Linear* const> readers) {
+  Input out = x;
+  if (x.q8.q == nullptr && any_takes_q8(pass, readers)) out.q8 = quantize(pass, x.floats);
   return out;
 }
 
@@ -124,36 +114,70 @@ void multiply(const Pass& pass, const Linear& linear, const Input& x, int64_t c0
 }
 
 void project(Pass& pass, const Input& x, std::span<const Projection> projections) {
-  CUTAWAY_SPAN(span, "ops::project", "n", x.n, "d", x.d, "weights", projections.size());
-  run(pass, x, projections);
-  CUTAWAY_OUT(span, "out", projections[0].out.view());
-}
-
-void project(Pass& pass, const Rows& x, std::span<const Projection> projections) {
   CUTAWAY_SPAN(span, "ops::project", "x", x.view(), "weights", projections.size());
-  quantize_and_run(pass, x, projections);
+  const Scratch::Mark mark = pass.scratch.mark();
+  Input ready = x;
+  for (const Projection& p : projections) ready = quantized_for(pass, ready, {&p.linear, 1});
+  run(pass, ready, projections);
+  pass.scratch.rewind(mark);
   CUTAWAY_OUT(span, "out", projections[0].out.view());
 }
 
-void project(Pass& pass, const Rows& x, const Linear& linear, const Rows& out) {
-  CUTAWAY_SPAN(span, "ops::project", "x", x.view());
+void project(Pass& pass, const Input& x, const Linear& linear, const Rows& out) {
   const Projection projection{&linear, out};
-  quantize_and_run(pass, x, std::span(&projection, 1));
-  CUTAWAY_OUT(span, "out", out.view());
+  project(pass, x, std::span(&projection, 1));
+}
+
+void project_onto(Pass& pass, const ResidualSites& sites, int layer, const Input& x,
+                  const Linear& linear, const Rows& residual) {
+  CUTAWAY_SPAN(span, "ops::project_onto", "x", x.view(), "residual", residual.view());
+  CUTAWAY_CHECK(linear.weight.in_features() == x.d && residual.n == x.n &&
+                residual.d == linear.weight.out_features());
+  const Scratch::Mark mark = pass.scratch.mark();
+  Rows out;  // the product alone, when a probe asks
+  if (pass.wants(sites.out, layer)) out = pass.make(x.n, residual.d);
+  const Linear* const reader = &linear;
+  const Input ready = quantized_for(pass, x, {&reader, 1});
+  // A product of a few groups and tokens, while it is in the first cache.
+  constexpr int64_t kTileFloats = 3072, kMaxTileRows = 512;
+  for_groups(pass, linear.weight.packed.groups(), [&](int64_t begin, int64_t end) noexcept {
+    float y[kTileFloats];
+    for (int64_t g = begin; g < end; g += kMaxTileRows / kGroupRows) {
+      const int64_t g_end = std::min(g + kMaxTileRows / kGroupRows, end);
+      const int64_t first = g * kGroupRows;
+      const int64_t rows = std::min(g_end * kGroupRows, residual.d) - first;
+      const int64_t tokens = kTileFloats / rows;
+      for (int64_t c0 = 0; c0 < x.n; c0 += tokens) {
+        const int64_t n = std::min(tokens, x.n - c0);
+        multiply(pass, linear, ready, c0, n, g, g_end, y, rows);
+        for (int64_t c = 0; c < n; ++c) {
+          float* to = residual.row(c0 + c) + first;
+          pass.table.add(to, y + c * rows, rows, to);
+          if (out.data != nullptr) {
+            std::memcpy(out.row(c0 + c) + first, y + c * rows,
+                        static_cast<size_t>(rows) * sizeof(float));
+          }
+        }
+      }
+    }
+  });
+  if (out.data != nullptr) pass.tap(sites.out, layer, out);
+  pass.tap(sites.residual, layer, residual);
+  pass.scratch.rewind(mark);
+  CUTAWAY_OUT(span, "residual", residual.view());
 }
 
 void project_fine(Pass& pass, const Rows& x, const Linear& linear, const Rows& out) {
   CUTAWAY_SPAN(span, "ops::project_fine", "x", x.view());
   if (!takes_q8(pass, linear.weight)) {
-    const Projection projection{&linear, out};
-    quantize_and_run(pass, x, std::span(&projection, 1));
+    project(pass, x, linear, out);
     CUTAWAY_OUT(span, "out", out.view());
     return;
   }
   const Matrix& w = linear.weight;
   CUTAWAY_CHECK(w.in_features() == x.d && out.n == x.n && out.d == w.out_features());
   const Scratch::Mark mark = pass.scratch.mark();
-  const Input terms{2 * x.n, x.d, {}, quantize_twice(pass, x)};
+  const Input terms{2 * x.n, x.d, quantize_twice(pass, x)};
   const Linear without_bias{w, {}};
   // The terms' products of a few groups and tokens, before they are added up.
   constexpr int64_t kTokens = 16, kGroups = 8, kRows = kGroups * kGroupRows;

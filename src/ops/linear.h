@@ -1,7 +1,6 @@
 // Products of activations with weights that share an input.
 #pragma once
 
-#include <initializer_list>
 #include <span>
 
 #include "ops/pass.h"
@@ -13,7 +12,15 @@ namespace cutaway::ops {
 struct Input {
   int64_t n = 0, d = 0;
   Rows floats;                // data == nullptr: there is only the other form
-  kernels::Q8Activations q8;  // q == nullptr: not quantised
+  kernels::Q8Activations q8;  // q == nullptr: not quantised (yet)
+
+  Input() = default;
+  Input(const Rows& x) : n(x.n), d(x.d), floats(x) {}  // implicit: rows are an input as they are
+  Input(int64_t tokens, int64_t features, const kernels::Q8Activations& x)
+      : n(tokens), d(features), q8(x) {}
+
+  // What a trace shows of it: the values where there are floats, else the shape.
+  TensorView view() const { return {floats.data, Shape{n, d}, 0}; }
 };
 
 // True when the product with this weight reads 8-bit activations: its layout has such a kernel, and
@@ -29,8 +36,18 @@ inline kernels::Q8Output make_q8(Pass& pass, int64_t n, int64_t d) {
           pass.scratch.take<int32_t>(n * blocks), pass.scratch.take<float>(n * blocks), d};
 }
 
-// x as it is, and quantised to 8 bits when one of the weights takes that.
-Input make_input(Pass& pass, const Rows& x, std::initializer_list<const Linear*> weights);
+// Row i of the output.
+inline kernels::Q8Output row_of(const kernels::Q8Output& out, int64_t i) {
+  const int64_t blocks = out.cols / kernels::kBlockK;
+  return {out.q + i * out.cols, out.scale + i * blocks, out.sum + i * blocks,
+          out.total + i * blocks, out.cols};
+}
+
+// True when one of the weights reads 8-bit activations.
+bool any_takes_q8(const Pass& pass, std::span<const Linear* const> readers);
+
+// x, quantised to 8 bits when one of its readers takes that and it is not yet.
+Input quantized_for(Pass& pass, const Input& x, std::span<const Linear* const> readers);
 
 // y[c·y_stride + r − 16·group_begin] = x · Wᵀ + bias for tokens c0 + c, c in [0, n), and the output
 // features r of the weight's groups [group_begin, group_end). For one thread.
@@ -44,10 +61,21 @@ struct Projection {
 
 // out = x · Wᵀ + bias for each projection; threads divide the output features.
 void project(Pass& pass, const Input& x, std::span<const Projection> projections);
-void project(Pass& pass, const Rows& x, std::span<const Projection> projections);
-void project(Pass& pass, const Rows& x, const Linear& linear, const Rows& out);
+void project(Pass& pass, const Input& x, const Linear& linear, const Rows& out);
 
-// The same with about 15 bits of each activation where project() keeps 8: x as a sum of two
+// The taps of a block's last product: the product alone, and the residual stream with it.
+struct ResidualSites {
+  trace::Site out, residual;
+};
+inline constexpr ResidualSites kAfterAttention{trace::Site::kAttnOut, trace::Site::kResidMid};
+inline constexpr ResidualSites kAfterMlp{trace::Site::kMlpOut, trace::Site::kResidPost};
+
+// residual += x · Wᵀ + bias, tile by tile as the product is made: how attention and the MLP write
+// onto the residual stream. The bits are those of project() and add_residual().
+void project_onto(Pass& pass, const ResidualSites& sites, int layer, const Input& x,
+                  const Linear& linear, const Rows& residual);
+
+// project() with about 15 bits of each activation where it keeps 8: x as a sum of two
 // quantised terms, the second of what the first leaves. Twice the arithmetic, the weights are read
 // once: for the head, whose rounding errors reach the logits undamped.
 void project_fine(Pass& pass, const Rows& x, const Linear& linear, const Rows& out);

@@ -60,14 +60,14 @@ void run_features(const Pass& pass, const GatedMlpWeights& weights, const Input&
 }
 
 // What down reads: silu(gate(x)) · up(x), in 8 bits or as floats.
-Input gate_and_up(Pass& pass, int layer, const GatedMlpWeights& weights, const Rows& normalized) {
+Input gate_and_up(Pass& pass, int layer, const GatedMlpWeights& weights, const Input& normalized) {
   const int64_t n = normalized.n;
   const int64_t d_mlp = weights.gate.weight.out_features();
   CUTAWAY_SPAN(span, "ops::gate_and_up", "x", normalized.view(), "features", d_mlp);
   CUTAWAY_CHECK(weights.gate.weight.in_features() == normalized.d &&
                 weights.up.weight.out_features() == d_mlp &&
                 weights.down.weight.in_features() == d_mlp);
-  const Input x = make_input(pass, normalized, {&weights.gate, &weights.up});
+  const Input x = quantized_for(pass, normalized, weights.readers());
   const bool q8 = takes_q8(pass, weights.down.weight);
   Outputs outputs;
   if (q8) outputs.q8 = make_q8(pass, n, d_mlp);
@@ -87,21 +87,32 @@ Input gate_and_up(Pass& pass, int layer, const GatedMlpWeights& weights, const R
   if (outputs.up.data != nullptr) pass.tap(Site::kMlpPreLinear, layer, outputs.up);
   if (outputs.post.data != nullptr) pass.tap(Site::kMlpPost, layer, outputs.post);
   CUTAWAY_OUT(span, "q8", q8);
-  return {n, d_mlp, outputs.post, outputs.q8.view()};
+  Input out{n, d_mlp, outputs.q8.view()};
+  out.floats = outputs.post;
+  return out;
 }
 
 }  // namespace
 
-Rows gated_mlp(Pass& pass, int layer, const GatedMlpWeights& weights, const Rows& normalized) {
+Rows gated_mlp(Pass& pass, int layer, const GatedMlpWeights& weights, const Input& normalized) {
   CUTAWAY_SPAN(span, "ops::gated_mlp", "x", normalized.view());
   const Rows out = pass.make(normalized.n, weights.down.weight.out_features());
   const Scratch::Mark mark = pass.scratch.mark();
-  const Projection down{&weights.down, out};
-  project(pass, gate_and_up(pass, layer, weights, normalized), std::span(&down, 1));
+  project(pass, gate_and_up(pass, layer, weights, normalized), weights.down, out);
   pass.scratch.rewind(mark);
   pass.tap(Site::kMlpOut, layer, out);
   CUTAWAY_OUT(span, "out", out.view());
   return out;
+}
+
+void gated_mlp_onto(Pass& pass, int layer, const GatedMlpWeights& weights, const Input& normalized,
+                    const Rows& x) {
+  CUTAWAY_SPAN(span, "ops::gated_mlp_onto", "x", normalized.view());
+  const Scratch::Mark mark = pass.scratch.mark();
+  const Input hidden = gate_and_up(pass, layer, weights, normalized);
+  project_onto(pass, kAfterMlp, layer, hidden, weights.down, x);
+  pass.scratch.rewind(mark);
+  CUTAWAY_OUT(span, "resid_post", x.view());
 }
 
 }  // namespace cutaway::ops

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
-#include "ops/pass.h"
-#include "ops/weights.h"
+#include "ops/linear.h"
 
 namespace cutaway::ops {
 
@@ -20,8 +20,9 @@ inline constexpr NormSites kNorm2{{}, trace::Site::kLn2Scale, trace::Site::kLn2N
 inline constexpr NormSites kNormFinal{
     {}, trace::Site::kLnFinalScale, trace::Site::kLnFinalNormalized};
 
-// out = x / sqrt(mean(x²) + eps) · weight, row by row.
-Rows rms_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, const Vector& weight,
-              float eps);
+// x / sqrt(mean(x²) + eps) · weight, row by row; in the same pass over a row quantised to 8 bits
+// when one of `readers`, the products that read it, takes that.
+Input rms_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, const Vector& weight,
+               float eps, std::span<const Linear* const> readers = {});
 
 }  // namespace cutaway::ops

@@ -2,6 +2,7 @@
 // to the loaded model.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "kernels/layout.h"
@@ -30,10 +31,12 @@ struct Linear {
 
 struct AttentionWeights {
   Linear q, k, v, o;
+  std::array<const Linear*, 3> readers() const { return {&q, &k, &v}; }  // of the block's input
 };
 
 struct GatedMlpWeights {
   Linear gate, up, down;
+  std::array<const Linear*, 2> readers() const { return {&gate, &up}; }  // of the block's input
 };
 
 }  // namespace cutaway::ops
