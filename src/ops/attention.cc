@@ -126,16 +126,17 @@ struct Task {
 // each task's merge then runs in order.
 void attend_by_tiles(std::span<const Task> tasks, Pass& pass) {
   constexpr int64_t kPagesPerChunk = 4;
-  struct Partial {
-    float *max, *sum, *out;  // [pages][n], [pages][n], [pages][n][d]
+  // Of each page (max[n], sum[n], out[n][d]), in cache lines of its own: threads that work on
+  // neighbouring pages do not write to the same line.
+  constexpr int64_t kLine = 16;
+  const auto stride = [](const Task& t) {
+    return (t.n * (t.queries.shape->d_head + 2) + kLine - 1) / kLine * kLine;
   };
   const Scratch::Mark mark = pass.scratch.mark();
-  std::vector<Partial> partials;
+  std::vector<float*> partials;
   std::vector<size_t> first_chunk{0};
   for (const Task& t : tasks) {
-    const int64_t size = t.pages() * t.n;
-    partials.push_back({pass.scratch.floats(size), pass.scratch.floats(size),
-                        pass.scratch.floats(size * t.queries.shape->d_head)});
+    partials.push_back(pass.scratch.floats(t.pages() * stride(t)));
     const int64_t chunks = (t.pages() + kPagesPerChunk - 1) / kPagesPerChunk;
     first_chunk.push_back(first_chunk.back() + static_cast<size_t>(chunks));
   }
@@ -143,25 +144,25 @@ void attend_by_tiles(std::span<const Task> tasks, Pass& pass) {
     const auto after = std::upper_bound(first_chunk.begin(), first_chunk.end(), chunk);
     const auto i = static_cast<size_t>(after - first_chunk.begin()) - 1;
     const Task& t = tasks[i];
-    const Partial& to = partials[i];
-    const int64_t d = t.queries.shape->d_head;
     const int64_t begin = static_cast<int64_t>(chunk - first_chunk[i]) * kPagesPerChunk;
     const int64_t end = std::min(begin + kPagesPerChunk, t.pages());
+    // A thread goes on with the next chunk, as a rule: its first page is fetched meanwhile too.
+    const int64_t last_page = t.first_page() + t.pages() - 1;
     for (int64_t p = begin; p < end; ++p) {
-      tile_partials(t.queries, t.begin, t.n, t.first_page() + p, t.first_page() + end - 1,
-                    to.max + p * t.n, to.sum + p * t.n, to.out + p * t.n * d);
+      float* to = partials[i] + p * stride(t);
+      tile_partials(t.queries, t.begin, t.n, t.first_page() + p, last_page, to, to + t.n,
+                    to + 2 * t.n);
     }
   });
   pass.pool.parallel_for(tasks.size(), [&](size_t i) noexcept {
     const Task& t = tasks[i];
-    const Partial& from = partials[i];
     const int64_t d = t.queries.shape->d_head, pages = t.pages();
     for (int64_t r = 0; r < t.n; ++r) {
       Running running;
       std::fill_n(t.queries.output(t.begin + r), d, 0.0f);
       for (int64_t p = 0; p < pages; ++p) {
-        merge(t.queries, t.begin + r, running, from.max[p * t.n + r], from.sum[p * t.n + r],
-              from.out + (p * t.n + r) * d);
+        const float* from = partials[i] + p * stride(t);
+        merge(t.queries, t.begin + r, running, from[r], from[t.n + r], from + 2 * t.n + r * d);
       }
       pass.table.attention_finish(running.sum, d, t.queries.output(t.begin + r));
     }
