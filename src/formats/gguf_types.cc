@@ -11,8 +11,11 @@ struct TypeRow {
 };
 
 constexpr TypeRow kReadable[] = {
-    {0, DType::kF32},  {1, DType::kF16},  {30, DType::kBF16}, {8, DType::kQ8_0},
-    {2, DType::kQ4_0}, {3, DType::kQ4_1}, {26, DType::kI32},
+    {0, DType::kF32},   {1, DType::kF16},     {30, DType::kBF16},   {8, DType::kQ8_0},
+    {2, DType::kQ4_0},  {3, DType::kQ4_1},    {6, DType::kQ5_0},    {7, DType::kQ5_1},
+    {10, DType::kQ2_K}, {11, DType::kQ3_K},   {12, DType::kQ4_K},   {13, DType::kQ5_K},
+    {14, DType::kQ6_K}, {20, DType::kIQ4_NL}, {23, DType::kIQ4_XS}, {39, DType::kMXFP4},
+    {26, DType::kI32},
 };
 
 // By number. Null: never assigned; "(removed)": assigned once and withdrawn from the format.

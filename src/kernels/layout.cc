@@ -35,7 +35,7 @@ const char* layout_name(Layout layout) noexcept {
   return "?";
 }
 
-Layout layout_for(DType type) noexcept {
+std::optional<Layout> layout_of(DType type) noexcept {
   switch (type) {
     case DType::kF32:
       return Layout::kFloat;
@@ -49,11 +49,26 @@ Layout layout_for(DType type) noexcept {
       return Layout::kNibble;
     case DType::kQ4_1:
       return Layout::kNibbleMin;
-    case DType::kI32:
+    case DType::kQ5_0:
+    case DType::kQ5_1:
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+    case DType::kQ6_K:
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+    case DType::kMXFP4:
+    case DType::kI32:  // integers are no weights
       break;
   }
-  CUTAWAY_CHECK(type != DType::kI32);  // integers are no weights: formats/ refuses them before
-  return Layout::kFloat;
+  return std::nullopt;
+}
+
+Layout layout_for(DType type) noexcept {
+  const std::optional<Layout> layout = layout_of(type);
+  CUTAWAY_CHECK(layout.has_value());
+  return *layout;
 }
 
 bool is_blocked(Layout layout) noexcept {
@@ -115,52 +130,6 @@ void unpack_row(const PackedMatrix& matrix, int64_t row, float* out) noexcept {
         break;
     }
   }
-}
-
-void dequantize(DType type, const uint8_t* stored, int64_t elements, float* out) noexcept {
-  CUTAWAY_CHECK(elements % dtype_traits(type).block_elements == 0);
-  switch (type) {
-    case DType::kF32:
-      for (int64_t i = 0; i < elements; ++i) out[i] = load<float>(stored, i);
-      return;
-    case DType::kF16:
-      for (int64_t i = 0; i < elements; ++i) out[i] = f16_to_f32(load<uint16_t>(stored, i));
-      return;
-    case DType::kBF16:
-      for (int64_t i = 0; i < elements; ++i) out[i] = bf16_to_f32(load<uint16_t>(stored, i));
-      return;
-    case DType::kQ8_0:
-      for (int64_t b = 0; b < elements / kBlockK; ++b, out += kBlockK) {
-        const auto block = load<BlockQ8_0>(stored, b);
-        const float d = f16_to_f32(block.d);
-        for (int64_t i = 0; i < kBlockK; ++i) out[i] = d * static_cast<float>(block.q[i]);
-      }
-      return;
-    case DType::kQ4_0:
-      for (int64_t b = 0; b < elements / kBlockK; ++b, out += kBlockK) {
-        const auto block = load<BlockQ4_0>(stored, b);
-        const float d = f16_to_f32(block.d);
-        for (int64_t i = 0; i < 16; ++i) {
-          out[i] = d * static_cast<float>((block.q[i] & 15) - 8);
-          out[i + 16] = d * static_cast<float>((block.q[i] >> 4) - 8);
-        }
-      }
-      return;
-    case DType::kQ4_1:
-      for (int64_t b = 0; b < elements / kBlockK; ++b, out += kBlockK) {
-        const auto block = load<BlockQ4_1>(stored, b);
-        const float d = f16_to_f32(block.d);
-        const float m = f16_to_f32(block.m);
-        for (int64_t i = 0; i < 16; ++i) {
-          out[i] = d * static_cast<float>(block.q[i] & 15) + m;
-          out[i + 16] = d * static_cast<float>(block.q[i] >> 4) + m;
-        }
-      }
-      return;
-    case DType::kI32:
-      break;
-  }
-  CUTAWAY_CHECK(type != DType::kI32);
 }
 
 }  // namespace cutaway::kernels

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "base/result.h"
@@ -32,6 +33,10 @@ enum class Layout : uint8_t { kNibbleMin, kNibble, kByte, kHalf, kBrain, kFloat 
 inline constexpr int kLayoutCount = 6;
 
 const char* layout_name(Layout layout) noexcept;
+// The layout that a stored type is packed into; nullopt: the type is no weight, or has no products
+// yet.
+std::optional<Layout> layout_of(DType type) noexcept;
+// The same for a type that has one.
 Layout layout_for(DType type) noexcept;
 // True for the layouts whose K must be a multiple of kBlockK.
 bool is_blocked(Layout layout) noexcept;
@@ -62,7 +67,8 @@ int64_t pack_groups(std::span<const uint8_t> stored, DType type, int64_t rows, i
 // The dequantised values of one row: out[0 … cols).
 void unpack_row(const PackedMatrix& matrix, int64_t row, float* out) noexcept;
 
-// The dequantised values of `elements` stored elements (a multiple of the type's block).
+// The dequantised values of `elements` stored elements (a multiple of the type's block): each
+// rounded as the ggml format's own reference does. Any type but I32.
 void dequantize(DType type, const uint8_t* stored, int64_t elements, float* out) noexcept;
 
 }  // namespace cutaway::kernels

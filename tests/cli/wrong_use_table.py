@@ -87,7 +87,7 @@ MODELS = [
     model("head counts that do not divide", "heads.gguf", FAILED, "7"),
     model("a missing tensor", "no-tensor.gguf", FAILED, "blk.1.ffn_up.weight"),
     model("a tensor of another shape", "shape.gguf", FAILED, "blk.0.attn_k.weight", "12", "36"),
-    model("a tensor type that is not read", "q2_k.gguf", FAILED, "blk.0.attn_q.weight"),
+    model("a tensor type that is not read", "iq2_s.gguf", FAILED, "blk.0.attn_q.weight"),
     model("weights that are not numbers", "nan.gguf", FAILED, "blk.2.ffn_down.weight"),
     model("no vocabulary", "no-vocabulary.gguf", FAILED, "tokenizer.ggml"),
     model("an unknown pre-tokenizer", "pre.gguf", FAILED, "tokenizer.ggml.pre", "some-other", "smollm"),

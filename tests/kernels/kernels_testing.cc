@@ -69,7 +69,7 @@ std::vector<uint8_t> random_weights(DType type, int64_t rows, int64_t cols, std:
       case DType::kF32:
         put(bytes, value(random));
         break;
-      case DType::kI32:
+      default:
         CUTAWAY_CHECK(false);
         break;
     }

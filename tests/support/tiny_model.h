@@ -112,7 +112,7 @@ class RandomWeights final : public arch::WeightSource {
           for (auto& q : block.q) q = static_cast<uint8_t>(byte(random_));
         }
         break;
-      case DType::kI32:
+      default:
         break;
     }
   }
