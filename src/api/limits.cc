@@ -87,26 +87,48 @@ double TokenCost::limit_gops(const MachineLimits& limits) const {
 CostModel::CostModel(const arch::Products& products, const kernels::KernelTable& table,
                      bool precise, double kv_bytes)
     : kv_bytes_(kv_bytes) {
-  const auto add = [&](const kernels::PackedMatrix& matrix, Work& work) {
+  const auto add_ops = [&](const kernels::PackedMatrix& matrix, int64_t times, Work& work) {
     const double ops = 2.0 * static_cast<double>(matrix.rows) * static_cast<double>(matrix.cols);
     const bool q8 = !precise && table.matmul_q8[static_cast<size_t>(matrix.layout)] != nullptr;
+    (q8 ? work.q8_ops : work.f32_ops) += ops * static_cast<double>(times);
+  };
+  const auto add = [&](const kernels::PackedMatrix& matrix, Work& work) {
     work.bytes += static_cast<double>(matrix.bytes());
-    (q8 ? work.q8_ops : work.f32_ops) += ops;
+    add_ops(matrix, 1, work);
   };
   for (const kernels::PackedMatrix& matrix : products.layers) add(matrix, layers_);
   add(products.head, head_);
+  for (const arch::Products::Experts& experts : products.experts) {
+    add_ops(experts.each, experts.used, layers_);
+    const auto n = static_cast<double>(experts.n);
+    experts_.push_back(
+        {static_cast<double>(experts.each.bytes()) * n, static_cast<double>(experts.used) / n});
+  }
+}
+
+double CostModel::layer_bytes(int64_t n) const {
+  CUTAWAY_SPAN(span, "api::CostModel::layer_bytes", "n", n);
+  double bytes = layers_.bytes;
+  for (const Experts& experts : experts_) {
+    // An expert is left out where each of the n positions leaves it out.
+    double left_out = 1;
+    for (int64_t i = 0; i < n && left_out > 1e-9; ++i) left_out *= 1 - experts.share;
+    bytes += experts.bytes * (1 - left_out);
+  }
+  CUTAWAY_OUT(span, "bytes", bytes);
+  return bytes;
 }
 
 TokenCost CostModel::prefill(int64_t n, int64_t chunk) const {
   CUTAWAY_SPAN(span, "api::CostModel::prefill", "n", n, "chunk", chunk);
   const auto tokens = static_cast<double>(n);
-  double passes = 0, positions = 0;  // passes; positions whose keys and values a pass reads
+  double weights = 0, positions = 0;  // bytes; positions whose keys and values a pass reads
   for (int64_t at = 0; at < n; at += chunk) {
-    ++passes;
+    weights += layer_bytes(std::min(chunk, n - at));
     positions += static_cast<double>(std::min(at + chunk, n));
   }
   // The head multiplies the last position alone.
-  const TokenCost out{(layers_.bytes * passes + head_.bytes + positions * kv_bytes_) / tokens,
+  const TokenCost out{(weights + head_.bytes + positions * kv_bytes_) / tokens,
                       layers_.q8_ops + head_.q8_ops / tokens,
                       layers_.f32_ops + head_.f32_ops / tokens};
   CUTAWAY_OUT(span, "bytes", out.bytes, "ops", out.ops());
@@ -118,7 +140,7 @@ TokenCost CostModel::decode(int64_t n, int64_t batch, int64_t depth) const {
   // Step i of 0 … n − 1 reads depth + i + 1 positions, its own among them.
   const double positions = static_cast<double>(depth) + static_cast<double>(n + 1) / 2;
   const TokenCost out{
-      (layers_.bytes + head_.bytes) / static_cast<double>(batch) + positions * kv_bytes_,
+      (layer_bytes(batch) + head_.bytes) / static_cast<double>(batch) + positions * kv_bytes_,
       layers_.q8_ops + head_.q8_ops, layers_.f32_ops + head_.f32_ops};
   CUTAWAY_OUT(span, "bytes", out.bytes, "ops", out.ops());
   return out;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "arch/architecture.h"
 #include "base/bandwidth.h"
@@ -42,6 +43,8 @@ struct TokenCost {
 
 // The work of passes over a model's weights. A pass reads each matrix once, however many positions
 // it covers; the embedding table only where the head is that table (one row a token is left out).
+// Of a mixture's experts it reads those that any of its positions is sent to: as many as are to be
+// expected where routers choose evenly, and each position on its own.
 class CostModel {
  public:
   // `kv_bytes`: keys and values of one position, all layers.
@@ -57,7 +60,15 @@ class CostModel {
   struct Work {
     double bytes = 0, q8_ops = 0, f32_ops = 0;
   };
-  Work layers_, head_;
+  struct Experts {
+    double bytes = 0;  // of all of them
+    double share = 0;  // of them that a token meets
+  };
+  // Of the layers, for a pass of n positions.
+  double layer_bytes(int64_t n) const;
+
+  Work layers_, head_;  // operations of a token; bytes of what every token reads
+  std::vector<Experts> experts_;
   double kv_bytes_;
 };
 

@@ -18,9 +18,11 @@ namespace cutaway::arch {
 
 // Dimensions that the rest of the engine needs.
 struct ModelShape {
-  int64_t n_layers = 0, d_model = 0, n_heads = 0, n_kv_heads = 0, d_head = 0, d_mlp = 0;
-  int64_t vocab = 0;           // rows of the head; ids of the tokenizer may be fewer
-  int64_t context_length = 0;  // positions that the model was trained for
+  int64_t n_layers = 0, d_model = 0, n_heads = 0, n_kv_heads = 0, d_head = 0;
+  int64_t d_mlp = 0;                          // of one expert, in a mixture
+  int64_t n_experts = 0, n_experts_used = 0;  // of a layer, and of them per token; 0: no mixture
+  int64_t vocab = 0;                          // rows of the head; ids of the tokenizer may be fewer
+  int64_t context_length = 0;                 // positions that the model was trained for
 };
 
 // What converters change between formats; undone while the weight is packed.
@@ -39,6 +41,16 @@ struct TensorRow {
   bool optional = false;
 };
 
+// One weight of all experts of a layer. Files hold it in one of three forms: stacked, {n_experts,
+// rows, cols}; stacked with another weight whose rows follow its own, expert by expert; or one
+// tensor an expert, whose names hold {e}.
+struct ExpertRow {
+  std::string_view gguf, hugging_face;              // stacked
+  std::string_view gguf_each, hugging_face_each;    // one an expert
+  std::string_view gguf_fused, hugging_face_fused;  // {n_experts, 2 · rows, cols}; empty: none
+  int fused_half = 0;                               // which of the two it is
+};
+
 // Gives an architecture its weights: checks name, shape and type, and packs. Every tensor of the
 // file must be asked for by someone, else the file is refused (nothing is silently dropped).
 class WeightSource {
@@ -50,14 +62,24 @@ class WeightSource {
                                      int64_t cols, int64_t heads) = 0;
   virtual Result<ops::Vector> vector(const TensorRow& row, int64_t layer, int64_t n,
                                      int64_t heads) = 0;
+  // A weight of {rows, cols} for each of n ≥ 1 experts, in whichever form the file has it. Errors
+  // as those of matrix(); tensors of several experts must have one type.
+  virtual Result<ops::ExpertMatrices> experts(const ExpertRow& row, int64_t layer, int64_t n,
+                                              int64_t rows, int64_t cols) = 0;
   // Rows of a rank-2 tensor that must be there: how a vocabulary's size is found.
   virtual Result<int64_t> rows_of(const TensorRow& row) = 0;
 };
 
 // The matrices that a forward pass multiplies with, attention apart: what a token costs.
 struct Products {
+  // One weight of a layer's experts: `n` matrices like `each`, of which a token meets `used`.
+  struct Experts {
+    kernels::PackedMatrix each;
+    int64_t n = 0, used = 0;
+  };
   std::vector<kernels::PackedMatrix> layers;  // with every position
   kernels::PackedMatrix head;                 // with the positions whose logits are wanted
+  std::vector<Experts> experts;               // with the positions that the router sends there
 };
 
 class Transformer {

@@ -58,6 +58,18 @@ class Recorder final : public arch::WeightSource {
     return ops::Vector{constant->second.data(), n};
   }
 
+  Result<ops::ExpertMatrices> experts(const arch::ExpertRow& row, int64_t layer, int64_t n,
+                                      int64_t rows, int64_t cols) override {
+    CUTAWAY_SPAN(span, "model::Recorder::experts", "tensor", row.gguf, "layer", layer);
+    add({row.gguf, row.hugging_face}, layer, Kind::kMatrix, Shape{n, rows, cols});
+    ops::ExpertMatrices out;
+    out.n = n;
+    out.first.rows = rows;
+    out.first.cols = cols;
+    CUTAWAY_OUT(span, "n", n, "rows", rows, "cols", cols);
+    return out;
+  }
+
   Result<int64_t> rows_of(const arch::TensorRow&) override { return shape_.vocab; }
 
  private:

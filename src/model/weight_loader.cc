@@ -12,12 +12,20 @@
 namespace cutaway::model {
 namespace {
 
-std::string with_layer(std::string_view name, int64_t layer) {
+std::string with_number(std::string_view name, std::string_view mark, int64_t number) {
   std::string out(name);
-  if (const size_t at = out.find("{l}"); at != std::string::npos) {
-    out.replace(at, 3, std::to_string(layer));
+  if (const size_t at = out.find(mark); at != std::string::npos) {
+    out.replace(at, mark.size(), std::to_string(number));
   }
   return out;
+}
+
+std::string with_layer(std::string_view name, int64_t layer) {
+  return with_number(name, "{l}", layer);
+}
+
+std::string with_expert(std::string_view name, int64_t layer, int64_t expert) {
+  return with_number(with_layer(name, layer), "{e}", expert);
 }
 
 // Packed row r of a head's rows takes the stored row that this names (see Transform::kRopePairs).
@@ -46,9 +54,15 @@ WeightLoader::WeightLoader(const ModelFile& file)
 Result<const StoredTensor*> WeightLoader::find(const arch::TensorRow& row, int64_t layer,
                                                const Shape& shape) {
   const std::string name = with_layer(row.gguf, layer);
+  if (row.optional && file_.find_tensor(name) == nullptr) {
+    return static_cast<const StoredTensor*>(nullptr);
+  }
+  return require(name, shape);
+}
+
+Result<const StoredTensor*> WeightLoader::require(const std::string& name, const Shape& shape) {
   const StoredTensor* tensor = file_.find_tensor(name);
   if (tensor == nullptr) {
-    if (row.optional) return static_cast<const StoredTensor*>(nullptr);
     return Error{ErrorCode::kInvalidFile,
                  "tensor " + name + " is missing (expected shape " + shape.text() + ")", name};
   }
@@ -58,8 +72,7 @@ Result<const StoredTensor*> WeightLoader::find(const arch::TensorRow& row, int64
         "tensor " + name + " has shape " + tensor->shape.text() + ", expected " + shape.text(),
         name};
   }
-  used_.insert(name);
-  parameters_ += static_cast<uint64_t>(shape.elements());
+  if (used_.insert(name).second) parameters_ += static_cast<uint64_t>(shape.elements());
   return tensor;
 }
 
@@ -119,7 +132,7 @@ Result<ops::Matrix> WeightLoader::matrix(const arch::TensorRow& row, int64_t lay
   out.packed.cols = cols;
   CUTAWAY_ASSIGN(uint8_t* const data, allocate(out.packed.bytes(), tensor->name));
   out.packed.data = data;
-  Job job{tensor, rows, cols, {}, data};
+  Job job{tensor, tensor->bytes, -1, rows, cols, {}, data};
   if (row.transform == arch::Transform::kRopePairs) job.row_order = rope_pair_order(rows, heads);
   jobs_.push_back(std::move(job));
   CUTAWAY_OUT(span, "dtype", dtype_name(tensor->dtype), "layout",
@@ -161,6 +174,77 @@ Result<ops::Vector> WeightLoader::vector(const arch::TensorRow& row, int64_t lay
   return ops::Vector{values, n};
 }
 
+// Where each expert's {rows, cols} lie in the file.
+Result<std::vector<WeightLoader::ExpertBytes>> WeightLoader::find_experts(
+    const arch::ExpertRow& row, int64_t layer, int64_t n, int64_t rows, int64_t cols) {
+  CUTAWAY_SPAN(span, "model::WeightLoader::find_experts", "tensor", row.gguf, "layer", layer);
+  std::vector<ExpertBytes> out;
+  const std::string first = with_expert(row.gguf_each, layer, 0);
+  if (!row.gguf_each.empty() && file_.find_tensor(first) != nullptr) {
+    for (int64_t e = 0; e < n; ++e) {
+      CUTAWAY_ASSIGN(const StoredTensor* tensor,
+                     require(with_expert(row.gguf_each, layer, e), Shape{rows, cols}));
+      if (tensor->dtype != out.front().tensor->dtype && e > 0) {
+        return Error{ErrorCode::kInvalidFile,
+                     "tensor " + tensor->name + " is " + dtype_name(tensor->dtype) + ", but " +
+                         first + " is " + dtype_name(out.front().tensor->dtype) +
+                         ": experts of one layer must have one type",
+                     tensor->name};
+      }
+      out.push_back({tensor, tensor->bytes, false});
+    }
+    CUTAWAY_OUT(span, "form", "one an expert");
+    return out;
+  }
+  const std::string fused_name = with_layer(row.gguf_fused, layer);
+  const bool fused = !row.gguf_fused.empty() && file_.find_tensor(fused_name) != nullptr;
+  const int64_t stored_rows = fused ? 2 * rows : rows;
+  CUTAWAY_ASSIGN(
+      const StoredTensor* tensor,
+      require(fused ? fused_name : with_layer(row.gguf, layer), Shape{n, stored_rows, cols}));
+  const size_t matrix_bytes = dtype_bytes(tensor->dtype, static_cast<size_t>(rows * cols));
+  for (int64_t e = 0; e < n; ++e) {
+    const auto index = static_cast<size_t>(fused ? 2 * e + row.fused_half : e);
+    out.push_back({tensor, tensor->bytes.subspan(index * matrix_bytes, matrix_bytes), true});
+  }
+  CUTAWAY_OUT(span, "form", fused ? "stacked, fused" : "stacked");
+  return out;
+}
+
+Result<ops::ExpertMatrices> WeightLoader::experts(const arch::ExpertRow& row, int64_t layer,
+                                                  int64_t n, int64_t rows, int64_t cols) {
+  CUTAWAY_SPAN(span, "model::WeightLoader::experts", "tensor", row.gguf, "layer", layer, "experts",
+               n, "rows", rows, "cols", cols);
+  CUTAWAY_ASSIGN(const std::vector<ExpertBytes> found, find_experts(row, layer, n, rows, cols));
+  const StoredTensor& tensor = *found.front().tensor;
+  if (tensor.dtype == DType::kI32) {
+    return Error{ErrorCode::kInvalidFile, "tensor " + tensor.name + " is I32, expected a weight",
+                 tensor.name};
+  }
+  ops::ExpertMatrices out;
+  out.n = n;
+  out.first.layout = kernels::layout_for(tensor.dtype);
+  out.first.rows = rows;
+  out.first.cols = cols;
+  constexpr size_t kAlignment = 64;  // of a packed matrix
+  out.stride = (out.first.bytes() + kAlignment - 1) / kAlignment * kAlignment;
+  CUTAWAY_ASSIGN(uint8_t* const data, allocate(static_cast<size_t>(n) * out.stride, tensor.name));
+  out.first.data = data;
+  for (int64_t e = 0; e < n; ++e) {
+    const ExpertBytes& from = found[static_cast<size_t>(e)];
+    jobs_.push_back({from.tensor,
+                     from.bytes,
+                     from.stacked ? e : -1,
+                     rows,
+                     cols,
+                     {},
+                     data + static_cast<size_t>(e) * out.stride});
+  }
+  CUTAWAY_OUT(span, "dtype", dtype_name(tensor.dtype), "layout",
+              kernels::layout_name(out.first.layout), "bytes", static_cast<size_t>(n) * out.stride);
+  return out;
+}
+
 Status WeightLoader::check_all_used() const {
   CUTAWAY_SPAN(span, "model::WeightLoader::check_all_used", "tensors", file_.tensors.size());
   std::string unused;
@@ -188,7 +272,7 @@ std::vector<WeightLoader::Part> WeightLoader::divide() const {
   for (size_t i = 0; i < jobs_.size(); ++i) {
     const Job& job = jobs_[i];
     const int64_t groups = (job.rows + kernels::kGroupRows - 1) / kernels::kGroupRows;
-    const int64_t bytes = static_cast<int64_t>(job.tensor->bytes.size());
+    const int64_t bytes = static_cast<int64_t>(job.bytes.size());
     const int64_t step = std::max<int64_t>(1, groups * kPartBytes / std::max<int64_t>(1, bytes));
     for (int64_t g = 0; g < groups; g += step) parts.push_back({i, g, std::min(g + step, groups)});
   }
@@ -199,14 +283,14 @@ std::vector<WeightLoader::Part> WeightLoader::divide() const {
 int64_t WeightLoader::pack_part(const Part& part) const noexcept {
   const Job& job = jobs_[part.job];
   const int64_t bad =
-      kernels::pack_groups(job.tensor->bytes, job.tensor->dtype, job.rows, job.cols, job.row_order,
+      kernels::pack_groups(job.bytes, job.tensor->dtype, job.rows, job.cols, job.row_order,
                            part.group_begin, part.group_end, job.out);
   // The packed copy is what is read from now on: peak memory stays near one copy. Rows that another
   // order takes from elsewhere may be read in again.
-  const size_t row_bytes = job.tensor->bytes.size() / static_cast<size_t>(job.rows);
+  const size_t row_bytes = job.bytes.size() / static_cast<size_t>(job.rows);
   const auto first = static_cast<size_t>(part.group_begin * kernels::kGroupRows);
   const auto last = static_cast<size_t>(std::min(part.group_end * kernels::kGroupRows, job.rows));
-  const uint8_t* begin = job.tensor->bytes.data() + first * row_bytes;
+  const uint8_t* begin = job.bytes.data() + first * row_bytes;
   for (const MappedFile& mapping : file_.mappings) {
     const auto bytes = mapping.bytes();
     if (begin < bytes.data() || begin >= bytes.data() + bytes.size()) continue;
@@ -219,7 +303,7 @@ Status WeightLoader::pack(ThreadPool& pool, const std::function<bool(uint64_t, u
                           const std::function<Status()>& beside) {
   CUTAWAY_SPAN(span, "model::WeightLoader::pack", "matrices", jobs_.size());
   uint64_t total = 0;
-  for (const Job& job : jobs_) total += job.tensor->bytes.size();
+  for (const Job& job : jobs_) total += job.bytes.size();
   const std::vector<Part> parts = divide();
   std::vector<int64_t> bad(parts.size(), -1);
   Status beside_status;
@@ -241,7 +325,7 @@ Status WeightLoader::pack(ThreadPool& pool, const std::function<bool(uint64_t, u
     const auto groups = static_cast<uint64_t>(part.group_end - part.group_begin);
     const uint64_t all_groups = static_cast<uint64_t>(job.rows + kernels::kGroupRows - 1) /
                                 static_cast<uint64_t>(kernels::kGroupRows);
-    const uint64_t share = job.tensor->bytes.size() * groups / all_groups;
+    const uint64_t share = job.bytes.size() * groups / all_groups;
     const uint64_t now = done.fetch_add(share, std::memory_order_relaxed) + share;
     if (progress && std::this_thread::get_id() == caller && !progress(now, total)) {
       cancelled.store(true, std::memory_order_relaxed);
@@ -253,12 +337,13 @@ Status WeightLoader::pack(ThreadPool& pool, const std::function<bool(uint64_t, u
   }
   const auto first = std::find_if(bad.begin(), bad.end(), [](int64_t row) { return row >= 0; });
   if (first != bad.end()) {
-    const std::string& name =
-        jobs_[parts[static_cast<size_t>(first - bad.begin())].job].tensor->name;
+    const Job& job = jobs_[parts[static_cast<size_t>(first - bad.begin())].job];
     return Error{ErrorCode::kInvalidFile,
-                 "tensor " + name + " holds a value that is not finite (NaN or infinity) in row " +
-                     std::to_string(*first),
-                 name};
+                 "tensor " + job.tensor->name +
+                     " holds a value that is not finite (NaN or infinity) in row " +
+                     std::to_string(*first) +
+                     (job.expert < 0 ? "" : " of expert " + std::to_string(job.expert)),
+                 job.tensor->name};
   }
   CUTAWAY_OUT(span, "bytes", total);
   return {};

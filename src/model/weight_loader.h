@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ class WeightLoader final : public arch::WeightSource {
                              int64_t heads) override;
   Result<ops::Vector> vector(const arch::TensorRow& row, int64_t layer, int64_t n,
                              int64_t heads) override;
+  Result<ops::ExpertMatrices> experts(const arch::ExpertRow& row, int64_t layer, int64_t n,
+                                      int64_t rows, int64_t cols) override;
   Result<int64_t> rows_of(const arch::TensorRow& row) override;
 
   // Error kInvalidFile names tensors of the file that nobody asked for.
@@ -45,6 +48,8 @@ class WeightLoader final : public arch::WeightSource {
  private:
   struct Job {
     const StoredTensor* tensor;
+    std::span<const uint8_t> bytes;  // of it: all, or one expert's
+    int64_t expert;                  // −1: the tensor is no stack of experts
     int64_t rows, cols;
     std::vector<int32_t> row_order;
     uint8_t* out;
@@ -55,6 +60,15 @@ class WeightLoader final : public arch::WeightSource {
     int64_t group_begin, group_end;
   };
 
+  // One expert's part of the file.
+  struct ExpertBytes {
+    const StoredTensor* tensor;
+    std::span<const uint8_t> bytes;
+    bool stacked;
+  };
+  Result<std::vector<ExpertBytes>> find_experts(const arch::ExpertRow& row, int64_t layer,
+                                                int64_t n, int64_t rows, int64_t cols);
+  Result<const StoredTensor*> require(const std::string& name, const Shape& shape);
   // Null without error: an optional tensor that is not there.
   Result<const StoredTensor*> find(const arch::TensorRow& row, int64_t layer, const Shape& shape);
   Result<uint8_t*> allocate(size_t bytes, const std::string& what);

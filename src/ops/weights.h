@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/layout.h"
@@ -37,6 +38,20 @@ struct AttentionWeights {
 struct GatedMlpWeights {
   Linear gate, up, down;
   std::array<const Linear*, 2> readers() const { return {&gate, &up}; }  // of the block's input
+};
+
+// One weight of every expert of a layer: `n` packed matrices of one layout and shape, `stride`
+// bytes apart. n == 0: absent.
+struct ExpertMatrices {
+  kernels::PackedMatrix first;
+  int64_t n = 0;
+  size_t stride = 0;
+
+  Matrix of(int64_t expert) const {
+    Matrix out{first};
+    out.packed.data += static_cast<size_t>(expert) * stride;
+    return out;
+  }
 };
 
 }  // namespace cutaway::ops

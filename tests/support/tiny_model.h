@@ -47,6 +47,17 @@ class RandomWeights final : public arch::WeightSource {
     const auto* data = reinterpret_cast<const float*>(tensors.back()->bytes.data());
     return ops::Vector{data, n};
   }
+  Result<ops::ExpertMatrices> experts(const arch::ExpertRow& row, int64_t layer, int64_t n,
+                                      int64_t rows, int64_t cols) override {
+    const DType type = cols % 32 == 0 ? type_ : DType::kF32;
+    add({row.gguf, row.hugging_face}, layer, type, Shape{n, rows, cols},
+        1.0f / std::sqrt(static_cast<float>(cols)));
+    ops::ExpertMatrices out;
+    out.n = n;
+    out.first.rows = rows;
+    out.first.cols = cols;
+    return out;
+  }
   Result<int64_t> rows_of(const arch::TensorRow&) override { return vocab_; }
 
   // Optional tensors are made too (divisors of frequencies among them are near 1, so valid).

@@ -26,7 +26,8 @@ PackedMatrix matrix(Layout layout, int64_t rows, int64_t cols) {
 // Two layers' matrices that take 8-bit activations, a head that takes floats.
 arch::Products products() {
   return {{matrix(Layout::kNibble, 32, 64), matrix(Layout::kByte, 20, 64)},
-          matrix(Layout::kFloat, 48, 64)};
+          matrix(Layout::kFloat, 48, 64),
+          {}};
 }
 // 16 rows × 32 columns: a nibble block is 2 × 16 + 256 bytes, a byte block 2 × 16 + 512.
 constexpr double kLayerBytes = 2 * 2 * 288 + 2 * 2 * 544, kHeadBytes = 48 * 64 * 4;
@@ -49,6 +50,22 @@ TEST(CostModel, PrefillReadsEveryMatrixOnceAPassAndTheHeadOnce) {
   EXPECT_DOUBLE_EQ(cost.bytes, (2 * kLayerBytes + kHeadBytes + 10 * (64 + 100)) / 100);
   EXPECT_DOUBLE_EQ(cost.q8_ops, kLayerOps);
   EXPECT_DOUBLE_EQ(cost.f32_ops, kHeadOps / 100);
+}
+
+TEST(CostModel, OfExpertsATokenCostsThoseItMeets) {
+  arch::Products mixture = products();
+  mixture.experts = {{matrix(Layout::kNibble, 16, 32), 8, 2}};  // 288 bytes each, 2 of 8 a token
+  const CostModel costs(mixture, *kernels::ref_table(), false, 0);
+  constexpr double kOps = kLayerOps + 2 * 2 * 16 * 32;
+  constexpr double kAlways = kLayerBytes + kHeadBytes, kExperts = 8 * 288;
+  const TokenCost one = costs.decode(1, 1, 1);
+  EXPECT_DOUBLE_EQ(one.bytes, kAlways + kExperts / 4);
+  EXPECT_DOUBLE_EQ(one.q8_ops, kOps);
+  // Two tokens meet 8 · (1 − (3/4)²) experts; a long chunk meets them all.
+  EXPECT_DOUBLE_EQ(costs.decode(1, 2, 1).bytes, (kAlways + kExperts * 7 / 16) / 2);
+  EXPECT_NEAR(costs.prefill(512, 512).bytes, (kAlways + kExperts) / 512, 1e-6);
+  EXPECT_DOUBLE_EQ(costs.prefill(2, 1).bytes,
+                   (2 * kLayerBytes + 2 * kExperts / 4 + kHeadBytes) / 2);
 }
 
 TEST(CostModel, PreciseComputesInFloats) {
