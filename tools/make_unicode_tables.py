@@ -3,8 +3,8 @@
 
 The pre-tokenizers must split text where Hugging Face `tokenizers` splits it, so the classes are
 not read from a Unicode database but asked of `tokenizers` itself, one code point after another:
-its regex engine's \\p{L}, \\p{N} and \\s, its Digits pre-tokenizer, and its NFC. Each of the three
-follows a Unicode version of its own. Run it with the interpreter of tools/peers.sh's `torch`
+its regex engine's \\p{…} and \\s, its Digits pre-tokenizer, its NFC, and its BERT steps. They follow
+Unicode versions of their own. Run it with the interpreter of tools/peers.sh's `torch`
 environment, from anywhere; it needs no argument.
 """
 
@@ -16,6 +16,8 @@ import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 LETTER, NUMBER, SPACE, DIGIT, NFC_UNSAFE = 1, 2, 4, 8, 16
+PUNCTUATION, SYMBOL, MARK, UPPER, LOWER = 32, 64, 128, 256, 512
+BERT_PUNCTUATION, BERT_REMOVED, BERT_SPACE, BERT_ACCENT = 1024, 2048, 4096, 8192
 OUT = Path(__file__).resolve().parent.parent / "src/text/tokenizer/unicode_tables.cc"
 CODE_POINTS = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 
@@ -36,6 +38,28 @@ def matching(pattern: str) -> set[int]:
 def isolated_digits() -> set[int]:
     digits = pre_tokenizers.Digits(individual_digits=True)
     return {c for c in CODE_POINTS if len(digits.pre_tokenize_str("a" + chr(c))) == 2}
+
+
+def bert_punctuation() -> set[int]:
+    """What BertPreTokenizer makes a word of its own."""
+    split = pre_tokenizers.BertPreTokenizer()
+    return {c for c in CODE_POINTS if len(split.pre_tokenize_str("a" + chr(c) + "a")) == 3}
+
+
+def bert_cleaning() -> tuple[set[int], set[int]]:
+    """What BertNormalizer leaves out, and what it makes a space (or its pre-tokenizer takes for
+    one)."""
+    clean = normalizers.BertNormalizer(True, False, False, False).normalize_str
+    split = pre_tokenizers.BertPreTokenizer()
+    removed = {c for c in CODE_POINTS if clean(chr(c)) == ""}
+    spaces = {c for c in CODE_POINTS if c not in removed
+              and len(split.pre_tokenize_str("a" + clean(chr(c)) + "a")) == 2}
+    return removed, spaces
+
+
+def bert_accents() -> set[int]:
+    strip = normalizers.BertNormalizer(False, False, True, False).normalize_str
+    return {c for c in CODE_POINTS if strip(chr(c)) == ""}
 
 
 def nfc_unsafe() -> set[int]:
@@ -59,12 +83,22 @@ def nfc_unsafe() -> set[int]:
 
 def main() -> None:
     flags = [0] * 0x110000
+    removed, spaces = bert_cleaning()
     classes = [
         (LETTER, matching(r"\p{L}")),
         (NUMBER, matching(r"\p{N}")),
         (SPACE, matching(r"\s")),
         (DIGIT, isolated_digits()),
         (NFC_UNSAFE, nfc_unsafe()),
+        (PUNCTUATION, matching(r"\p{P}")),
+        (SYMBOL, matching(r"\p{S}")),
+        (MARK, matching(r"\p{M}")),
+        (UPPER, matching(r"[\p{Lu}\p{Lt}]")),
+        (LOWER, matching(r"\p{Ll}")),
+        (BERT_PUNCTUATION, bert_punctuation()),
+        (BERT_REMOVED, removed),
+        (BERT_SPACE, spaces),
+        (BERT_ACCENT, bert_accents()),
     ]
     for flag, members in classes:
         for c in members:

@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -13,20 +11,14 @@
 #include "base/json.h"
 #include "base/utf8.h"
 #include "formats/gguf.h"
+#include "tests/oracle/oracle_files.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/tokenizer/unicode.h"
 
 namespace cutaway::text {
 namespace {
 
-std::filesystem::path oracle_folder() {
-  const char* home = std::getenv("CUTAWAY_HOME");
-  const char* user = std::getenv("HOME");
-  const std::filesystem::path base =
-      home ? std::filesystem::path(home)
-           : std::filesystem::path(user ? user : "/") / ".cache/cutaway";
-  return base / "peers/oracle/tok";
-}
+std::filesystem::path oracle_folder() { return peers_folder() / "oracle/tok"; }
 
 std::string from_base64(const std::string& text) {
   static constexpr std::string_view kDigits =
@@ -142,13 +134,7 @@ TEST_P(TokenizerOracle, RandomBytesComeBack) {
 
 INSTANTIATE_TEST_SUITE_P(Real, TokenizerOracle,
                          testing::Values("smollm2", "gpt-2", "qwen2", "qwen3", "llama-3.1"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           for (char& c : name) {
-                             if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
-                           }
-                           return name;
-                         });
+                         [](const auto& info) { return test_name(info.param); });
 
 TEST(UnicodeOracle, ClassesOfEveryCodePoint) {
   const std::filesystem::path path = oracle_folder() / "unicode_categories.bin";

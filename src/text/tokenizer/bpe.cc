@@ -100,12 +100,10 @@ Error no_byte(const Error& error, const WordOrigin& origin, size_t byte) {
 template <typename OnWord>
 Status ByteBpeTokenizer::walk_words(std::string_view text, size_t offset, OnWord on_word) const {
   const auto cut = [&](std::string_view part, const NfcText* nfc) -> Status {
-    for (size_t pos = 0; pos < part.size();) {
-      const size_t end = pre_->next(unicode_, part, pos);
-      CUTAWAY_TRY(on_word(part.substr(pos, end - pos), WordOrigin{nfc, offset, pos}));
-      pos = end;
-    }
-    return {};
+    return pre_->for_each_word(unicode_, part, [&](std::string_view word) -> Status {
+      const size_t pos = static_cast<size_t>(word.data() - part.data());
+      return on_word(word, WordOrigin{nfc, offset, pos});
+    });
   };
   if (!pre_->nfc) return cut(text, nullptr);
   const NfcText nfc(unicode_, text);

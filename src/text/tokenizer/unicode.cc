@@ -12,12 +12,12 @@ UnicodeTable::UnicodeTable() {
   constexpr uint32_t kBlock = 1u << kShift;
   constexpr uint32_t kBlocks = 0x110000 / kBlock;
   block_.resize(kBlocks);
-  std::map<std::vector<uint8_t>, uint16_t> seen;  // equal blocks are stored once
+  std::map<std::vector<uint16_t>, uint16_t> seen;  // equal blocks are stored once
   size_t range = 0;
   for (uint32_t block = 0; block < kBlocks; ++block) {
     const uint32_t begin = block * kBlock;
     const uint32_t end = begin + kBlock;
-    std::vector<uint8_t> cells(kBlock, 0);
+    std::vector<uint16_t> cells(kBlock, 0);
     while (range < kUnicodeRangeCount && kUnicodeRanges[range].last < begin) ++range;
     for (size_t i = range; i < kUnicodeRangeCount && kUnicodeRanges[i].first < end; ++i) {
       const UnicodeRange& r = kUnicodeRanges[i];

@@ -11,17 +11,27 @@
 
 namespace cutaway::text {
 
-enum UnicodeFlag : uint8_t {
-  kLetter = 1,      // \p{L}
-  kNumber = 2,      // \p{N}
-  kSpace = 4,       // \s
-  kDigit = 8,       // split off one by one by the Digits pre-tokenizer
-  kNfcUnsafe = 16,  // may change under NFC, alone or with what stands before it
+enum UnicodeFlag : uint16_t {
+  kLetter = 1,        // \p{L}
+  kNumber = 2,        // \p{N}
+  kSpace = 4,         // \s
+  kDigit = 8,         // split off one by one by the Digits pre-tokenizer
+  kNfcUnsafe = 16,    // may change under NFC, alone or with what stands before it
+  kPunctuation = 32,  // \p{P}
+  kSymbol = 64,       // \p{S}
+  kMark = 128,        // \p{M}
+  kUpper = 256,       // \p{Lu} or \p{Lt}
+  kLower = 512,       // \p{Ll}
+  // What BERT's normaliser and pre-tokenizer see; their punctuation is also that of Falcon's.
+  kBertPunctuation = 1024,
+  kBertRemoved = 2048,  // left out: control characters and the like
+  kBertSpace = 4096,
+  kBertAccent = 8192,  // \p{Mn}: stripped
 };
 
 struct UnicodeRange {
   uint32_t first, last;  // inclusive
-  uint8_t flags;
+  uint16_t flags;
 };
 extern const UnicodeRange kUnicodeRanges[];  // ascending, unicode_tables.cc
 extern const size_t kUnicodeRangeCount;
@@ -31,14 +41,14 @@ class UnicodeTable {
  public:
   static const UnicodeTable& get();
 
-  uint8_t flags(uint32_t code_point) const {
+  uint16_t flags(uint32_t code_point) const {
     return cells_[static_cast<size_t>(block_[code_point >> kShift]) << kShift |
                   (code_point & kMask)];
   }
 
   // Flags of the character at text[pos], and its length. A byte that begins no valid character is
   // a character of its own without flags.
-  uint8_t at(std::string_view text, size_t pos, size_t& length) const {
+  uint16_t at(std::string_view text, size_t pos, size_t& length) const {
     const uint8_t byte = static_cast<uint8_t>(text[pos]);
     if (byte < 0x80) [[likely]] {
       length = 1;
@@ -55,7 +65,7 @@ class UnicodeTable {
   UnicodeTable();
 
   std::vector<uint16_t> block_;  // code point / 128 → block of cells_
-  std::vector<uint8_t> cells_;
+  std::vector<uint16_t> cells_;
 };
 
 }  // namespace cutaway::text
