@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <limits>
+#include <set>
 
 #include "base/clock.h"
 #include "cli/commands.h"
@@ -16,7 +18,22 @@ namespace cutaway::cli {
 namespace {
 
 constexpr int64_t kMaxCount = 1 << 20;
+constexpr int64_t kMaxBatch = 4096;
 constexpr int64_t kStartPrompt = 16;  // tokens
+
+// A list in which each value stands once: it is a test.
+Result<std::vector<int64_t>> parse_distinct(const std::string& field, const std::string& text,
+                                            int64_t min, int64_t max) {
+  CUTAWAY_ASSIGN(std::vector<int64_t> values, parse_integers(field, text, min, max));
+  std::set<int64_t> seen;
+  for (const int64_t value : values) {
+    if (!seen.insert(value).second) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("{}: {} is in '{}' more than once", field, value, text), field};
+    }
+  }
+  return values;
+}
 
 struct BenchArgs {
   ModelArgs model;
@@ -48,7 +65,7 @@ struct BenchArgs {
     trace.add_to(args);
     args.footer(
         "Each test runs once to warm up, then --reps times; the median counts. GB/s and GOPS are "
-        "what a token\nreads and multiplies, times tokens per second; limits are measured in the "
+        "what a token reads and multiplies, times tokens per second; limits are measured in the "
         "same run.\nCtrl-C ends it between repetitions: what was measured is shown, exit status "
         "130.");
   }
@@ -63,10 +80,10 @@ struct BenchArgs {
     out.repetitions = static_cast<int>(repetitions.value_or(out.repetitions));
     out.limits = !no_limits;
     if (batch) {
-      CUTAWAY_ASSIGN(out.batch, parse_integers("--batch", *batch, 1, kMaxCount));
+      CUTAWAY_ASSIGN(out.batch, parse_distinct("--batch", *batch, 1, kMaxBatch));
     }
     if (depth) {
-      CUTAWAY_ASSIGN(out.depth, parse_integers("--depth", *depth, 0, kMaxCount));
+      CUTAWAY_ASSIGN(out.depth, parse_distinct("--depth", *depth, 0, kMaxCount));
     }
     if (start && (prefill || decode || batch || depth || repetitions || no_limits)) {
       return wrong("start", "--start stands alone: it has no tests, depths, repetitions or limits");
@@ -82,22 +99,39 @@ std::string percent(double part, double whole) {
   return whole > 0 ? fmt::format("{:.0f} %", 100 * part / whole) : "";
 }
 
+// One line of the table. Without limits the columns that say how much of them is reached are left
+// out.
+std::string table_line(const std::array<std::string, 10>& cells, bool limits) {
+  constexpr std::array<int, 10> kWidths = {-14, 5, 7, 9, 19, 12, 7, 8, 7, 8};  // negative: left
+  constexpr std::array<bool, 10> kOfLimits = {0, 0, 0, 0, 0, 0, 0, 1, 0, 1};
+  std::string out;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (kOfLimits[i] && !limits) continue;
+    if (i > 0) out += ' ';
+    out += kWidths[i] < 0 ? fmt::format("{:<{}}", cells[i], -kWidths[i])
+                          : fmt::format("{:>{}}", cells[i], kWidths[i]);
+  }
+  return out + "\n";
+}
+
 std::string table(const Json& runs) {
-  std::string out = fmt::format("{:<14} {:>5} {:>7} {:>9} {:>19} {:>12} {:>7} {:>8} {:>7} {:>8}\n",
-                                "test", "batch", "threads", "tok/s", "min … max", "bytes/token",
-                                "GB/s", "of limit", "GOPS", "of limit");
+  const bool limits = runs.at(0).contains("limit_gbps");
+  const auto number = [](double value) { return fmt::format("{:.1f}", value); };
+  std::string out = table_line({"test", "batch", "threads", "tok/s", "min … max", "bytes/token",
+                                "GB/s", "of limit", "GOPS", "of limit"},
+                               limits);
   for (const Json& run : runs) {
     const Json& tps = run.at("tps");
     const double gbps = run.at("achieved_gbps").get<double>();
     const double gops = run.at("achieved_gops").get<double>();
-    out += fmt::format(
-        "{:<14} {:>5} {:>7} {:>9.1f} {:>19} {:>12} {:>7.1f} {:>8} {:>7.1f} {:>8}\n",
-        run.at("test").get<std::string>(), run.at("batch").get<int64_t>(),
-        run.at("threads").get<int64_t>(), tps.at("median").get<double>(),
-        fmt::format("{:.1f} … {:.1f}", tps.at("min").get<double>(), tps.at("max").get<double>()),
-        human_bytes(run.at("bytes_per_token").get<double>()), gbps,
-        percent(gbps, run.value("limit_gbps", 0.0)), gops,
-        percent(gops, run.value("limit_gops", 0.0)));
+    out += table_line(
+        {run.at("test").get<std::string>(), std::to_string(run.at("batch").get<int64_t>()),
+         std::to_string(run.at("threads").get<int64_t>()), number(tps.at("median").get<double>()),
+         number(tps.at("min").get<double>()) + " … " + number(tps.at("max").get<double>()),
+         human_bytes(run.at("bytes_per_token").get<double>()), number(gbps),
+         percent(gbps, run.value("limit_gbps", 0.0)), number(gops),
+         percent(gops, run.value("limit_gops", 0.0))},
+        limits);
   }
   return out;
 }

@@ -35,7 +35,7 @@ struct SynthArgs {
                  "Threads (default: what the machine can use)");
     args.flag("--json", json, "One JSON document on stdout");
     args.footer(
-        "The file loads in Cutaway and in llama.cpp. It is as fast as the real model\n"
+        "The file loads in Cutaway and in llama.cpp. It is as fast as the real model "
         "with every matrix of that type; what it writes means nothing.\n"
         "  cutaway synth llama-3.1-8b Q4_1 8b.gguf && cutaway bench -m 8b.gguf");
   }

@@ -48,7 +48,7 @@ struct Generation {
   Usage usage;
   Timings timings;
   uint64_t seed = 0;
-  Json sampling;            // what took effect
+  Json sampling, session;   // what took effect; session: context, cache type, threads, kernels, …
   std::string logits_hash;  // XXH3-128, see docs/architecture.md
   // Settings without effect; in a session's first answer also what its threads and its context
   // mean on this machine.

@@ -80,11 +80,12 @@ struct BenchRequest {
 };
 // {"runs":[{"test","batch","depth","threads","tps":{"median","min","max"},"bytes_per_token",
 // "achieved_gbps","limit_gbps","ops_per_token","achieved_gops","limit_gops"}],"limits":{"read_gbps",
-// "int8_gops","f32_gops",…},"warnings":[…],"cancelled"} — the door adds "machine" and "model".
-// bytes_per_token: the packed matrices that a token multiplies (each read once a pass), and its
-// keys and values. ops: two per multiply-add of those matrices, attention apart. limit_gops: of the
-// arithmetic that the matrices' layouts take (8-bit integers, floats, or both in their shares).
-// Without `limits` the limit keys and "limits" are not there.
+// "int8_gops","f32_gops",…},"session":{…},"warnings":[…],"cancelled"} — the door adds "machine" and
+// "model". bytes_per_token: the packed matrices that a token multiplies (each read once a pass),
+// and its keys and values. ops: two per multiply-add of those matrices, attention apart.
+// limit_gops: of the arithmetic that the matrices' layouts take (8-bit integers, floats, or both in
+// their shares). Without `limits`, or where there is no memory to measure them (a warning says so),
+// the limit keys and "limits" are not there.
 Result<Json> bench(const Model& model, const BenchRequest& request, const SessionOptions& options);
 
 }  // namespace cutaway

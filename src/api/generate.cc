@@ -181,6 +181,7 @@ class SessionImpl final : public Session {
     out.stop = outcome.stop;
     out.seed = decode.sampling.seed;
     out.sampling = to_json(decode.sampling);
+    out.session = session_json(options_, *engine_);
     out.logits_hash = outcome.logits_hash.hex();
     const auto prompt = static_cast<int64_t>(out.prompt_tokens.size());
     const auto generated = static_cast<int64_t>(outcome.ids.size());

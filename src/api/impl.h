@@ -69,6 +69,8 @@ struct ResolvedSession {
 Result<ResolvedSession> resolve_session(const SessionOptions& options,
                                         const model::LoadedModel& model,
                                         const Engine::Impl& engine);
+// What took effect: {"context","cache_type","precise","prefill_chunk","threads","kernels"}.
+Json session_json(const ResolvedSession& session, const Engine::Impl& engine);
 kv::Geometry kv_geometry(const model::LoadedModel& model, kernels::KvType type);
 
 // Error kTooLarge when the memory that is available now cannot hold `pages` more pages of KV cache:

@@ -81,6 +81,14 @@ Result<ResolvedSession> resolve_session(const SessionOptions& options,
   return out;
 }
 
+Json session_json(const ResolvedSession& session, const Engine::Impl& engine) {
+  CUTAWAY_SPAN(span, "api::session_json", "context", session.context);
+  return {
+      {"context", session.context},     {"cache_type", kernels::kv_type_name(session.cache_type)},
+      {"precise", session.precise},     {"prefill_chunk", session.prefill_chunk},
+      {"threads", engine.pool->size()}, {"kernels", engine.selection.table->name}};
+}
+
 namespace {
 
 // A number that the parameters hold as float or int32: what does not fit is an error, not a clamp.

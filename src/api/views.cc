@@ -52,6 +52,7 @@ Json to_json(const Generation& generation) {
                 {"peak_rss_mb", timings.peak_rss_mb}}},
               {"seed", generation.seed},
               {"sampling", generation.sampling},
+              {"session", generation.session},
               {"logits_hash", generation.logits_hash}};
   out["warnings"] = generation.warnings;
   return out;

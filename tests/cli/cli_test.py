@@ -441,6 +441,11 @@ def test_bench():
     quick = document(["bench", *TINY, "-p", "0", "-n", "2", "--depth", "0,32", "--no-limits", "--json"])
     assert [(r["test"], r["depth"]) for r in quick["runs"]] == [("tg2", 0), ("tg2@32", 32)]
     assert "limits" not in quick and "limit_gbps" not in quick["runs"][0]
+    assert quick["session"]["cache_type"] == "f16" and quick["session"]["context"] >= 34
+    shown = ok(["bench", *TINY, "-p", "8", "-n", "0", "--reps", "1", "--no-limits"]).out.decode()
+    assert "GOPS" in shown and "of limit" not in shown
+    precise = document(["bench", *TINY, "-p", "8", "-n", "0", "--reps", "1", "--precise", "--json"])
+    assert precise["session"]["precise"] is True and precise["session"]["cache_type"] == "f32"
 
 
 def test_bench_start():

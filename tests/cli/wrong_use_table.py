@@ -203,6 +203,8 @@ OTHERS = [
     WrongUse("sequences that memory cannot hold",
              ["bench", "-m", "long-context.gguf", "-p", "0", "-n", "1000000", "-b", "4096"], FAILED,
              ("batch", "4096", "GB", "available")),
+    WrongUse("a batch twice", ["bench", "-m", "tiny.gguf", "-b", "4,1,4"], USAGE, ("--batch", "4", "more than once")),
+    WrongUse("too many sequences", ["bench", "-m", "tiny.gguf", "-b", "100000"], USAGE, ("--batch", "100000", "4096")),
     WrongUse("a batch that is no number", ["bench", "-m", "tiny.gguf", "-b", "1,many"], USAGE, ("--batch", "many")),
     WrongUse("removing what is not installed", ["rm", "nothing"], FAILED, ("nothing", "not installed")),
     WrongUse("removing outside the models", ["rm", "../tiny"], USAGE, ("../tiny", "'/'")),
