@@ -13,5 +13,6 @@ int list_command(int argc, char** argv);
 int rm_command(int argc, char** argv);
 int bench_command(int argc, char** argv);
 int synth_command(int argc, char** argv);
+int eval_command(int argc, char** argv);
 
 }  // namespace cutaway::cli

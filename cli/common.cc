@@ -99,6 +99,10 @@ Result<std::shared_ptr<Engine>> EngineArgs::create() const {
 void SessionArgs::add_to(Args& args) {
   args.integer("-c,--context", context, 1, std::numeric_limits<int64_t>::max(), "N",
                "Tokens that prompt and answer may take (default: what the model was trained for)");
+  add_computation_to(args);
+}
+
+void SessionArgs::add_computation_to(Args& args) {
   args.text("--cache-type", cache_type, "f32|f16|q8|q4",
             "Type of the KV cache (default: f16; f32 with --precise)");
   args.integer("--prefill-chunk", prefill_chunk, 1, std::numeric_limits<int64_t>::max(), "N",

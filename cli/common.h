@@ -44,6 +44,7 @@ struct SessionArgs {
   std::optional<std::string> cache_type;
   bool precise = false;
   void add_to(Args& args);
+  void add_computation_to(Args& args);  // without -c, whose help the caller writes
   Result<SessionOptions> options() const;
 };
 

@@ -28,6 +28,7 @@ constexpr Command kCommands[] = {
     {"capture", "Run a text and keep what is inside as safetensors", capture_command},
     {"info", "The machine, the kernels chosen; a model's metadata", info_command},
     {"bench", "Prefill and decode speed", bench_command},
+    {"eval", "Perplexity of a text; what a quantised file lost", eval_command},
     {"synth", "A file with random weights at a real model's shape", synth_command},
     {"pull", "Install a model", pull_command},
     {"list", "The installed models", list_command},

@@ -24,6 +24,10 @@ std::string duration(double seconds) {
   return fmt::format("{} h {:02} min", s / 3600, s / 60 % 60);
 }
 
+std::string amount(double count, const std::string& unit) {
+  return unit.empty() ? human_bytes(count) : fmt::format("{:.0f} {}", count, unit);
+}
+
 void to_stderr(const std::string& text) {
   [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, text.data(), text.size());
 }
@@ -33,15 +37,16 @@ void to_stderr(const std::string& text) {
 std::string progress_line(const Progress& progress, double seconds, int width) {
   const double done = static_cast<double>(progress.done);
   const double rate = seconds > 0.2 ? done / seconds : 0;
-  std::string tail = progress.done > 0 ? human_bytes(done) : "";
+  std::string tail = progress.done > 0 ? amount(done, progress.unit) : "";
   double share = 0;
   if (progress.total > 0) {
     const double total = static_cast<double>(progress.total);
     share = std::clamp(done / total, 0.0, 1.0);
-    tail = fmt::format("{:3.0f} %  {} of {}", std::floor(share * 100), human_bytes(done),
-                       human_bytes(total));
+    tail = fmt::format("{:3.0f} %  {} of {}", std::floor(share * 100),
+                       progress.unit.empty() ? human_bytes(done) : fmt::format("{:.0f}", done),
+                       amount(total, progress.unit));
   }
-  if (rate > 0) tail += fmt::format("  {}/s", human_bytes(rate));
+  if (rate > 0) tail += fmt::format("  {}/s", amount(rate, progress.unit));
   if (rate > 0 && share > 0 && share < 1) {
     tail += fmt::format("  {} left", duration((static_cast<double>(progress.total) - done) / rate));
   }

@@ -30,9 +30,10 @@ struct EngineOptions {
 
 // Progress of a long operation. Return false to cancel it (it then ends with kCancelled).
 struct Progress {
-  std::string what;    // "download", "read", "repack", …
-  uint64_t done = 0;   // bytes
-  uint64_t total = 0;  // 0: not known
+  std::string what;       // "download", "read", "repack", …
+  uint64_t done = 0;      // bytes, or what `unit` says
+  uint64_t total = 0;     // 0: not known
+  std::string unit = {};  // "tokens", …; empty: bytes
 };
 using ProgressFn = std::function<bool(const Progress&)>;
 

@@ -45,6 +45,10 @@ def synth(what: str, args: str, code: int, *names: str, **more) -> WrongUse:
     return WrongUse(what, ["synth", *shlex.split(args)], code, names, **more)
 
 
+def evaluation(what: str, args: str, code: int, *names: str, **more) -> WrongUse:
+    return WrongUse(what, ["eval", "-m", "tiny.gguf", *shlex.split(args)], code, names, **more)
+
+
 def model(what: str, file: str, code: int, *names: str, **more) -> WrongUse:
     return WrongUse(what, ["run", "-m", file, "hi"], code, names, **more)
 
@@ -210,6 +214,20 @@ OTHERS = [
     WrongUse("removing outside the models", ["rm", "../tiny"], USAGE, ("../tiny", "'/'")),
 ]
 
+EVALUATIONS = [
+    evaluation("no text to evaluate", "", USAGE, "--text"),
+    evaluation("a text to evaluate that is not there", "--text none.txt", FAILED, "none.txt", "No such file"),
+    evaluation("an empty text to evaluate", "--text empty.gguf", USAGE, "0 tokens", "2"),
+    evaluation("a window of one token", "--text words.txt -c 1", USAGE, "--context", "'1'", "2 or more"),
+    evaluation("a window larger than the trained context", "--text words.txt -c 129", USAGE, "129", "128"),
+    evaluation("a warmup that leaves nothing to predict", "--text words.txt -c 16 --warmup 15", USAGE, "15", "0 to 14"),
+    evaluation("one token to evaluate", "--text words.txt --tokens 1", USAGE, "--tokens", "'1'", "2 or more"),
+    evaluation("a baseline with another vocabulary", "--text words.txt --baseline other-vocabulary.gguf", USAGE,
+               "other-vocabulary", "vocabulary"),
+    evaluation("a baseline that is not there", "--text words.txt --baseline none.gguf", FAILED, "none.gguf"),
+    evaluation("no layers of no baseline", "--text words.txt --no-layers", USAGE, "--no-layers", "--baseline"),
+]
+
 PULLS = [
     WrongUse("pulling an unknown name", ["pull", "llama-9"], FAILED, ("llama-9", "smollm2-135m")),
     WrongUse("pulling from a hub", ["pull", "hf:owner/repo"], FAILED, ("hf:owner/repo", "--model")),
@@ -267,4 +285,4 @@ SYNTHESIS = [
 
 SECTIONS = {"Commands and flags": COMMANDS, "Models": MODELS, "Prompts": PROMPTS, "Sampling": SETTINGS,
             "Computation": COMPUTATION, "Traces": TRACES, "Output": OUTPUT,
-            "tokenize, capture, info, bench, rm": OTHERS, "Pulling": PULLS, "Random weights": SYNTHESIS}
+            "tokenize, capture, info, bench, rm": OTHERS, "Evaluation": EVALUATIONS, "Pulling": PULLS, "Random weights": SYNTHESIS}
