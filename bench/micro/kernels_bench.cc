@@ -104,7 +104,7 @@ void q8(benchmark::State& state, const KernelTable* table, DType type, int64_t r
   const std::vector<float> x = activations(cols * n);
   std::vector<int8_t> q(x.size());
   std::vector<float> scale(x.size() / 32), y(static_cast<size_t>(rows * n));
-  std::vector<int32_t> sum(scale.size());
+  std::vector<HalfSums> sum(scale.size());
   std::vector<float> total(scale.size());
   const Q8Output out = {q.data(), scale.data(), sum.data(), total.data(), cols};
   table->quantize_q8(x.data(), cols, n, cols, 0, out);

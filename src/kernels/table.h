@@ -18,13 +18,21 @@
 
 namespace cutaway::kernels {
 
+// Σ q over the first and the second half of a block of 32: at most 16 · 127 in magnitude. As one
+// 32-bit word it is an operand of the instructions that multiply pairs of 16 bits.
+struct HalfSums {
+  int16_t low = 0, high = 0;
+  friend bool operator==(const HalfSums&, const HalfSums&) = default;
+};
+static_assert(sizeof(HalfSums) == 4);
+
 // Activations quantised to 8 bits: per token and block of 32, x ≈ scale · q, q in [−127, 127].
 // Row c (a token) begins at q + c·cols, scale + c·(cols/32), sum and total likewise.
 struct Q8Activations {
   const int8_t* q = nullptr;
   const float* scale = nullptr;  // amax / 127; 0 for a block of zeros
-  const int32_t* sum = nullptr;  // Σ q over the block
-  const float* total = nullptr;  // scale · sum, rounded
+  const HalfSums* sum = nullptr;
+  const float* total = nullptr;  // scale · (sum.low + sum.high), rounded
   int64_t cols = 0;
 };
 
@@ -32,7 +40,7 @@ struct Q8Activations {
 struct Q8Output {
   int8_t* q = nullptr;
   float* scale = nullptr;
-  int32_t* sum = nullptr;
+  HalfSums* sum = nullptr;
   float* total = nullptr;
   int64_t cols = 0;
 

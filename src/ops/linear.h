@@ -33,7 +33,8 @@ inline bool takes_q8(const Pass& pass, const Matrix& weight) {
 inline kernels::Q8Output make_q8(Pass& pass, int64_t n, int64_t d) {
   const int64_t blocks = d / kernels::kBlockK;
   return {pass.scratch.take<int8_t>(n * d), pass.scratch.take<float>(n * blocks),
-          pass.scratch.take<int32_t>(n * blocks), pass.scratch.take<float>(n * blocks), d};
+          pass.scratch.take<kernels::HalfSums>(n * blocks), pass.scratch.take<float>(n * blocks),
+          d};
 }
 
 // Row i of the output.

@@ -23,7 +23,7 @@ void fill(Guarded<float>& x, std::mt19937& random, float size = 1) {
 struct Quantised {
   std::vector<int8_t> q;
   std::vector<float> scale;
-  std::vector<int32_t> sum;
+  std::vector<HalfSums> sum;
   std::vector<float> total;
 };
 
@@ -31,7 +31,7 @@ Quantised quantise(const KernelTable& table, const std::vector<float>& x) {
   const auto cols = static_cast<int64_t>(x.size());
   Guarded<float> in(cols, 4), scale(cols / 32, 4), total(cols / 32, 4);
   Guarded<int8_t> q(cols, 1);
-  Guarded<int32_t> sum(cols / 32, 4);
+  Guarded<HalfSums> sum(cols / 32, 4);
   std::copy(x.begin(), x.end(), in.data());
   table.quantize_q8(in.data(), cols, 1, cols, 0,
                     {q.data(), scale.data(), sum.data(), total.data(), cols});
@@ -53,16 +53,18 @@ TEST(QuantizeQ8, RoundsToNearestAndSumsExactly) {
         const Quantised got = quantise(*table, x);
         for (size_t b = 0; b < got.scale.size(); ++b) {
           float amax = 0;
-          int32_t sum = 0;
+          int32_t half[2] = {0, 0};
           int most = 0;
           for (size_t i = 32 * b; i < 32 * b + 32; ++i) {
             amax = std::max(amax, std::fabs(x[i]));
-            sum += got.q[i];
+            half[i % 32 / 16] += got.q[i];
             most = std::max(most, std::abs(int{got.q[i]}));
           }
           EXPECT_EQ(got.scale[b], amax / 127) << table->name;
-          EXPECT_EQ(got.sum[b], sum) << table->name;
-          EXPECT_EQ(got.total[b], got.scale[b] * static_cast<float>(sum)) << table->name;
+          EXPECT_EQ(got.sum[b].low, half[0]) << table->name;
+          EXPECT_EQ(got.sum[b].high, half[1]) << table->name;
+          EXPECT_EQ(got.total[b], got.scale[b] * static_cast<float>(half[0] + half[1]))
+              << table->name;
           EXPECT_EQ(most, 127) << table->name;  // the largest value uses the whole range
           for (size_t i = 32 * b; i < 32 * b + 32; ++i) {
             // x·(127 / amax) has two roundings before the exact rounding to an integer.
@@ -96,7 +98,7 @@ TEST(QuantizeQ8, TiesGoToEvenZerosStayAndNothingBadHides) {
     EXPECT_TRUE(std::isnan(got.scale[3]) && std::isnan(got.scale[4])) << table->name;
     for (size_t i = 32; i < x.size(); ++i) EXPECT_EQ(got.q[i], 0) << table->name;
     for (size_t b = 1; b < 6; ++b) {
-      EXPECT_EQ(got.sum[b], 0) << table->name;
+      EXPECT_EQ(got.sum[b], HalfSums{}) << table->name;
       EXPECT_EQ(std::isnan(got.total[b]), b == 3 || b == 4) << table->name;
     }
   }
@@ -113,7 +115,7 @@ TEST(QuantizeQ8, RowsAndBlocksAreIndependent) {
     constexpr int64_t kBlocks = kRows * kWide / 32;
     Guarded<int8_t> q(kRows * kWide, 1);
     Guarded<float> scale(kBlocks, 4), total(kBlocks, 4);
-    Guarded<int32_t> sum(kBlocks, 4);
+    Guarded<HalfSums> sum(kBlocks, 4);
     table->quantize_q8(x.data(), kStride, kRows, kCols, kFirst,
                        {q.data(), scale.data(), sum.data(), total.data(), kWide});
     for (int64_t c = 0; c < kRows; ++c) {

@@ -41,7 +41,7 @@ struct Inputs {
   Guarded<float> x;
   Guarded<int8_t> q;
   Guarded<float> scale;
-  Guarded<int32_t> sum;
+  Guarded<HalfSums> sum;
   Guarded<float> total;
   int64_t x_stride;
   Q8Activations q8;
@@ -324,8 +324,9 @@ TEST(MatmulExtremes, IntegerSumsNeverOverflow) {
       for (const int value : {127, -127}) {
         const std::vector<int8_t> q(kCols * 5, static_cast<int8_t>(value));
         const std::vector<float> scale(kCols / kBlockK * 5, 1.0f);
-        const std::vector<int32_t> sum(kCols / kBlockK * 5, 32 * value);
-        const std::vector<float> total(sum.begin(), sum.end());
+        const auto half = static_cast<int16_t>(16 * value);
+        const std::vector<HalfSums> sum(kCols / kBlockK * 5, {half, half});
+        const std::vector<float> total(sum.size(), static_cast<float>(32 * value));
         const int level = type == DType::kQ4_0 ? weight - 8 : weight;
         const auto expected =
             static_cast<float>(kCols * level * value + (type == DType::kQ4_1 ? kCols * value : 0));

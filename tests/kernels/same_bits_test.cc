@@ -88,7 +88,7 @@ std::vector<float> product(const KernelTable& table, DType type, bool q8) {
   }
   std::vector<int8_t> q(x.size());
   std::vector<float> scale(x.size() / kBlockK), total(scale.size());
-  std::vector<int32_t> sum(scale.size());
+  std::vector<HalfSums> sum(scale.size());
   const Q8Output out = {q.data(), scale.data(), sum.data(), total.data(), kCols};
   table.quantize_q8(x.data(), kCols, kColumns, kCols, 0, out);
   table.matmul_q8[layout](packed.matrix, 0, groups, out.view(), kColumns, y.data(), kRows);

@@ -5,7 +5,7 @@ namespace cutaway::kernels::neon {
 // The steps and the bits of ref::quantize_q8 (its comments say why a block that is not finite gets
 // the scale NaN, and why tiny blocks are zeros).
 CUTAWAY_INLINE void quantize_row(const float* x, int64_t blocks, int8_t* q, float* scale,
-                                 int32_t* sum, float* total) noexcept {
+                                 HalfSums* sum, float* total) noexcept {
   const int32x4_t magnitude = vdupq_n_s32(0x7FFFFFFF);
   for (int64_t b = 0; b < blocks; ++b, x += kBlockK, q += kBlockK) {
     float32x4_t v[8];
@@ -23,21 +23,22 @@ CUTAWAY_INLINE void quantize_row(const float* x, int64_t blocks, int8_t* q, floa
       const int32_t scale_bits = bits >= 0x7F800000 ? 0x7FC00000 : 0;
       std::memcpy(scale + b, &scale_bits, sizeof(scale_bits));
       std::memset(q, 0, kBlockK);
-      sum[b] = 0;
+      sum[b] = {};
       total[b] = scale[b] * 0.0f;
       continue;
     }
     scale[b] = amax / 127.0f;
     const float32x4_t inverse = vdupq_n_f32(127.0f / amax);
     int32x4_t whole[8];
-    int32x4_t sums = vdupq_n_s32(0);
+    int32x4_t sums[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
       whole[i] = vcvtnq_s32_f32(vmulq_f32(v[i], inverse));
-      sums = vaddq_s32(sums, whole[i]);
+      sums[i / 4] = vaddq_s32(sums[i / 4], whole[i]);
     }
-    sum[b] = vaddvq_s32(sums);
-    total[b] = scale[b] * static_cast<float>(sum[b]);
+    const int32_t low = vaddvq_s32(sums[0]), high = vaddvq_s32(sums[1]);
+    sum[b] = {static_cast<int16_t>(low), static_cast<int16_t>(high)};
+    total[b] = scale[b] * static_cast<float>(low + high);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; ++i) {
       const int16x8_t low = vcombine_s16(vmovn_s32(whole[4 * i]), vmovn_s32(whole[4 * i + 1]));

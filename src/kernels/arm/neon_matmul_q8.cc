@@ -24,7 +24,7 @@ constexpr int kHalfVectors = kAllVectors / 2;
 struct Columns {
   const int8_t* q;
   const float* scale;
-  const int32_t* sum;
+  const HalfSums* sum;
   const float* total;
   int64_t q_stride, block_stride;
 
@@ -96,7 +96,10 @@ CUTAWAY_INLINE void integer_sums(const Block& block, int64_t from, const Columns
 #pragma GCC unroll 16
   for (int c = 0; c < C; ++c) {
     int32_t start = 0;
-    if constexpr (std::is_same_v<Block, NibbleBlock>) start = -8 * x.sum[c * x.block_stride];
+    if constexpr (std::is_same_v<Block, NibbleBlock>) {
+      const HalfSums sum = x.sum[c * x.block_stride];
+      start = -8 * (sum.low + sum.high);
+    }
 #pragma GCC unroll 16
     for (int v = 0; v < V; ++v) sums[c][v] = vdupq_n_s32(start);
   }

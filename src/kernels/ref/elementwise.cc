@@ -18,7 +18,7 @@ float round_even(float x) noexcept {
 
 // A block that holds an infinity or a NaN gets the scale NaN, so that it shows in the output
 // instead of vanishing.
-void quantize_block(const float* x, int8_t* q, float& scale, int32_t& sum) noexcept {
+void quantize_block(const float* x, int8_t* q, float& scale, HalfSums& sum) noexcept {
   float amax = 0;
   bool finite = true;
   for (int64_t i = 0; i < kBlockK; ++i) {
@@ -30,11 +30,12 @@ void quantize_block(const float* x, int8_t* q, float& scale, int32_t& sum) noexc
   const bool zeros = !finite || amax < 0x1p-119f;
   if (finite && zeros) scale = 0;
   const float inverse = zeros ? 0.0f : 127.0f / amax;
-  sum = 0;
+  int32_t half[2] = {0, 0};
   for (int64_t i = 0; i < kBlockK; ++i) {
     q[i] = zeros ? int8_t{0} : static_cast<int8_t>(round_even(x[i] * inverse));
-    sum += q[i];
+    half[i / (kBlockK / 2)] += q[i];
   }
+  sum = {static_cast<int16_t>(half[0]), static_cast<int16_t>(half[1])};
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ void quantize_q8(const float* x, int64_t x_stride, int64_t n, int64_t cols, int6
       const int64_t to = c * (out.cols / kBlockK) + first_block + b;
       quantize_block(x + c * x_stride + b * kBlockK, out.q + to * kBlockK, out.scale[to],
                      out.sum[to]);
-      out.total[to] = out.scale[to] * static_cast<float>(out.sum[to]);
+      out.total[to] = out.scale[to] * static_cast<float>(out.sum[to].low + out.sum[to].high);
     }
   }
 }

@@ -8,7 +8,7 @@ namespace {
 
 // Adds one block's share to the 16 row sums: integers exactly, then one float step per block, in K
 // order. These steps, in this order, are the whole arithmetic of an output.
-void add_block(const NibbleMinBlock& block, const int8_t* x, float scale, int32_t /*sum*/,
+void add_block(const NibbleMinBlock& block, const int8_t* x, float scale, HalfSums /*sum*/,
                float total, float* acc) noexcept {
   for (int64_t r = 0; r < kGroupRows; ++r) {
     int32_t dot = 0;
@@ -18,16 +18,16 @@ void add_block(const NibbleMinBlock& block, const int8_t* x, float scale, int32_
   }
 }
 
-void add_block(const NibbleBlock& block, const int8_t* x, float scale, int32_t sum, float /*total*/,
-               float* acc) noexcept {
+void add_block(const NibbleBlock& block, const int8_t* x, float scale, HalfSums sum,
+               float /*total*/, float* acc) noexcept {
   for (int64_t r = 0; r < kGroupRows; ++r) {
-    int32_t dot = -8 * sum;
+    int32_t dot = -8 * (sum.low + sum.high);
     for (int64_t k = 0; k < kBlockK; ++k) dot += nibble_at(block.q, r, k) * x[k];
     acc[r] += f16_to_f32(block.d[r]) * scale * static_cast<float>(dot);
   }
 }
 
-void add_block(const ByteBlock& block, const int8_t* x, float scale, int32_t /*sum*/,
+void add_block(const ByteBlock& block, const int8_t* x, float scale, HalfSums /*sum*/,
                float /*total*/, float* acc) noexcept {
   for (int64_t r = 0; r < kGroupRows; ++r) {
     int32_t dot = 0;

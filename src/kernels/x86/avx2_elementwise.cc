@@ -5,7 +5,7 @@ namespace cutaway::kernels::avx2 {
 // The steps and the bits of ref::quantize_q8 (its comments say why a block that is not finite gets
 // the scale NaN, and why tiny blocks are zeros).
 CUTAWAY_INLINE void quantize_row(const float* x, int64_t blocks, int8_t* q, float* scale,
-                                 int32_t* sum, float* total) noexcept {
+                                 HalfSums* sum, float* total) noexcept {
   const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF);
   for (int64_t b = 0; b < blocks; ++b, x += kBlockK, q += kBlockK) {
     __m256 v[4];
@@ -24,7 +24,7 @@ CUTAWAY_INLINE void quantize_row(const float* x, int64_t blocks, int8_t* q, floa
       const int32_t scale_bits = bits >= 0x7F800000 ? 0x7FC00000 : 0;
       std::memcpy(scale + b, &scale_bits, sizeof(scale_bits));
       std::memset(q, 0, kBlockK);
-      sum[b] = 0;
+      sum[b] = {};
       total[b] = scale[b] * 0.0f;
       continue;
     }
@@ -32,13 +32,14 @@ CUTAWAY_INLINE void quantize_row(const float* x, int64_t blocks, int8_t* q, floa
     const __m256 inverse = _mm256_set1_ps(127.0f / amax);
     __m256i whole[4];
     for (int i = 0; i < 4; ++i) whole[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
-    const __m256i sums = _mm256_add_epi32(_mm256_add_epi32(whole[0], whole[1]),
-                                          _mm256_add_epi32(whole[2], whole[3]));
-    __m128i t = _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
-    t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0x4E));
-    t = _mm_add_epi32(t, _mm_shuffle_epi32(t, 0xB1));
-    sum[b] = _mm_cvtsi128_si32(t);
-    total[b] = scale[b] * static_cast<float>(sum[b]);
+    const __m256i pairs = _mm256_hadd_epi32(_mm256_add_epi32(whole[0], whole[1]),
+                                            _mm256_add_epi32(whole[2], whole[3]));
+    const __m128i quads =
+        _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+    const __m128i halves = _mm_hadd_epi32(quads, quads);
+    const int32_t both = _mm_cvtsi128_si32(_mm_packs_epi32(halves, halves));
+    std::memcpy(sum + b, &both, sizeof(both));
+    total[b] = scale[b] * static_cast<float>(_mm_cvtsi128_si32(_mm_hadd_epi32(halves, halves)));
     // The packs work within 128-bit halves: the permutation puts the eight groups of 4 in order.
     const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(whole[0], whole[1]),
                                              _mm256_packs_epi32(whole[2], whole[3]));

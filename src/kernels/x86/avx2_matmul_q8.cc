@@ -16,7 +16,7 @@ constexpr int kTileColumns = 4;  // × 2 half groups = 8 integer sums, 4 weights
 struct Columns {
   const int8_t* q;
   const float* scale;
-  const int32_t* sum;
+  const HalfSums* sum;
   const float* total;
   int64_t q_stride, block_stride;
 
@@ -140,7 +140,8 @@ CUTAWAY_INLINE void add_block(const NibbleBlock& block, const Columns& x,
   const __m256 d[2] = {load_halves(block.d), load_halves(block.d + 8)};
   for (int c = 0; c < C; ++c) {
     const __m256 scale = _mm256_broadcast_ss(x.scale + c * x.block_stride);
-    const __m256i offset = _mm256_slli_epi32(broadcast_4_bytes(x.sum + c * x.block_stride), 3);
+    const __m256i offset =
+        _mm256_madd_epi16(broadcast_4_bytes(x.sum + c * x.block_stride), _mm256_set1_epi16(8));
     for (int h = 0; h < 2; ++h) {
       const __m256 dot = _mm256_cvtepi32_ps(_mm256_sub_epi32(sums[c][h], offset));
       acc[c][h] = _mm256_fmadd_ps(_mm256_mul_ps(d[h], scale), dot, acc[c][h]);

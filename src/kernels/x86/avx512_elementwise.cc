@@ -6,7 +6,7 @@ namespace cutaway::kernels::avx512 {
 // The steps and the bits of ref::quantize_q8 (its comments say why a block that is not finite gets
 // the scale NaN, and why tiny blocks are zeros).
 CUTAWAY_INLINE void quantize_row(const float* x, int64_t blocks, int8_t* q, float* scale,
-                                 int32_t* sum, float* total) noexcept {
+                                 HalfSums* sum, float* total) noexcept {
   const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
   for (int64_t b = 0; b < blocks; ++b, x += kBlockK, q += kBlockK) {
     const __m512 v0 = _mm512_loadu_ps(x), v1 = _mm512_loadu_ps(x + 16);
@@ -20,7 +20,7 @@ CUTAWAY_INLINE void quantize_row(const float* x, int64_t blocks, int8_t* q, floa
       const int32_t scale_bits = bits >= 0x7F800000 ? 0x7FC00000 : 0;
       std::memcpy(scale + b, &scale_bits, sizeof(scale_bits));
       std::memset(q, 0, kBlockK);
-      sum[b] = 0;
+      sum[b] = {};
       total[b] = scale[b] * 0.0f;
       continue;
     }
@@ -28,8 +28,15 @@ CUTAWAY_INLINE void quantize_row(const float* x, int64_t blocks, int8_t* q, floa
     const __m512 inverse = _mm512_set1_ps(127.0f / amax);
     const __m512i whole0 = _mm512_cvtps_epi32(_mm512_mul_ps(v0, inverse));
     const __m512i whole1 = _mm512_cvtps_epi32(_mm512_mul_ps(v1, inverse));
-    sum[b] = _mm512_reduce_add_epi32(_mm512_add_epi32(whole0, whole1));
-    total[b] = scale[b] * static_cast<float>(sum[b]);
+    const __m256i pairs = _mm256_hadd_epi32(
+        _mm256_add_epi32(_mm512_castsi512_si256(whole0), _mm512_extracti64x4_epi64(whole0, 1)),
+        _mm256_add_epi32(_mm512_castsi512_si256(whole1), _mm512_extracti64x4_epi64(whole1, 1)));
+    const __m128i quads =
+        _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+    const __m128i halves = _mm_hadd_epi32(quads, quads);
+    const int32_t both = _mm_cvtsi128_si32(_mm_packs_epi32(halves, halves));
+    std::memcpy(sum + b, &both, sizeof(both));
+    total[b] = scale[b] * static_cast<float>(_mm_cvtsi128_si32(_mm_hadd_epi32(halves, halves)));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtsepi32_epi8(whole0));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtsepi32_epi8(whole1));
   }

@@ -21,7 +21,7 @@ constexpr int64_t kLeastChunk = 24;  // a multiple of either tile's columns
 struct Columns {
   const int8_t* q;
   const float* scale;
-  const int32_t* sum;
+  const HalfSums* sum;
   const float* total;
   int64_t q_stride, block_stride;
 
@@ -119,8 +119,9 @@ CUTAWAY_INLINE void add_block(const Block* const (&block)[G], const Columns& x,
     [[maybe_unused]] __m512i offset;
     if constexpr (!std::is_same_v<Block, NibbleMinBlock>) {
       // Taken off: 8 of each nibble, the 128 that made a byte unsigned.
-      constexpr int kShift = std::is_same_v<Block, NibbleBlock> ? 3 : 7;
-      offset = _mm512_slli_epi32(broadcast_4_bytes(x.sum + c * x.block_stride), kShift);
+      constexpr int16_t kOffset = std::is_same_v<Block, NibbleBlock> ? 8 : 128;
+      offset = _mm512_madd_epi16(broadcast_4_bytes(x.sum + c * x.block_stride),
+                                 _mm512_set1_epi16(kOffset));
     }
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g) {
