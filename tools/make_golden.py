@@ -27,6 +27,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from oracles import gguf_model
+from oracles.golden_archs import ARCHS
 from oracles.golden_specs import SPECS, Spec
 from oracles.tiny_vocab import CHATML, TinyVocab, tiny_vocab
 
@@ -189,69 +190,139 @@ def write_gguf(path: Path, spec: Spec, vocab: TinyVocab, weights: dict[str, np.n
         heads = gguf_model.heads_to_permute(spec.arch, target, spec.n_heads, spec.n_kv_heads)
         if heads is not None:
             value = gguf_model.permute(value, heads)
-        dtype = spec.dtype if value.ndim == 2 else "F32"
-        if target == "token_embd.weight" and spec.embd_dtype:
-            dtype = spec.embd_dtype
-        qtype = gguf.GGMLQuantizationType[dtype]
-        writer.add_tensor(target, gguf.quants.quantize(value, qtype), raw_dtype=qtype)
+        add_weight(writer, spec, target, value)
     if spec.rope["rope_type"] == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_factors(spec))
+    finish(writer)
+
+
+def add_weight(writer: gguf.GGUFWriter, spec: Spec, target: str, value: np.ndarray) -> None:
+    dtype = spec.dtype if value.ndim > 1 else "F32"
+    if target == "token_embd.weight" and spec.embd_dtype:
+        dtype = spec.embd_dtype
+    qtype = gguf.GGMLQuantizationType[dtype]
+    writer.add_tensor(target, gguf.quants.quantize(value, qtype), raw_dtype=qtype)
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
 
 
-def run_reference(spec: Spec, vocab_size: int, weights: dict, tokens: np.ndarray) -> dict:
-    """Logits, residual stream and attention patterns of one forward pass in f32.
-
-    The last entry of transformers' `hidden_states` is after the final norm, so the residual
-    stream is taken by hooks on the layers themselves.
-    """
+def model_for(spec: Spec, vocab_size: int, weights: dict):
+    """Transformers' model of a llama or qwen2 spec with these weights."""
     from transformers import LlamaForCausalLM, Qwen2ForCausalLM
 
     kind = Qwen2ForCausalLM if spec.arch == gguf_model.QWEN2 else LlamaForCausalLM
-    model = kind(config_for(spec, vocab_size)).float().eval()
+    return load_weights(spec, kind(config_for(spec, vocab_size)).float().eval(), weights)
+
+
+def load_weights(spec: Spec, model, weights: dict):
     missing, unexpected = model.load_state_dict(
         {k: torch.from_numpy(v) for k, v in weights.items()}, strict=False
     )
     if unexpected or set(missing) - ({"lm_head.weight"} if spec.tied else set()):
         raise ValueError(f"{spec.name}: missing {missing}, unexpected {unexpected}")
     model.tie_weights()
+    return model
+
+
+def run_reference(model, embedding, layers, tokens: np.ndarray, positions=None) -> dict:
+    """Logits, residual stream and attention patterns of one forward pass in f32.
+
+    The last entry of transformers' `hidden_states` is after the final norm, so the residual
+    stream is taken by hooks on the layers themselves.
+    """
     stream: list[torch.Tensor] = []
+    place: list[torch.Tensor] = []
 
-    def keep(_module, _args, output) -> None:
-        stream.append(output[0] if isinstance(output, tuple) else output)
+    def keep(to: list):
+        return lambda _module, _args, output: to.append(
+            output[0] if isinstance(output, tuple) else output
+        )
 
-    for module in [model.model.embed_tokens, *model.model.layers]:
-        module.register_forward_hook(keep)
+    for module in [embedding, *layers]:
+        module.register_forward_hook(keep(stream))
+    if positions is not None:
+        positions.register_forward_hook(keep(place))
     with torch.no_grad():
         result = model(
             torch.from_numpy(tokens.astype(np.int64))[None], output_attentions=True, use_cache=False
         )
     out = {"tokens": tokens.astype(np.int32), "logits": result.logits[0].numpy()}
     out |= {f"hidden.{i}": h[0].numpy() for i, h in enumerate(stream)}
+    out |= {"pos_embed": h.reshape(stream[0].shape)[0].numpy() for h in place}
     out |= {f"attn.{i}": a[0].numpy() for i, a in enumerate(result.attentions)}
     return {k: np.ascontiguousarray(v) for k, v in out.items()}
+
+
+def make_old_pair(spec: Spec, vocab: TinyVocab, path: Path, tokens: np.ndarray) -> dict:
+    """llama and qwen2, whose weights are drawn in the order of `random_weights`."""
+    size = len(vocab.tokens)
+    weights = random_weights(spec, size)
+    write_gguf(path, spec, vocab, weights)
+    # What the file holds is the reference's weights: quantised ones come back dequantised.
+    stored = {k: v.numpy() for k, v in gguf_model.state_dict(gguf.GGUFReader(path)).items()}
+    check_survived(spec, weights, stored)
+    model = model_for(spec, size, stored)
+    return run_reference(model, model.model.embed_tokens, model.model.layers, tokens)
+
+
+def check_survived(spec: Spec, weights: dict, stored: dict) -> None:
+    if spec.dtype != "F32":
+        return
+    for name, value in weights.items():
+        # Adding and taking away 1 may round.
+        if not np.allclose(stored[name], value, rtol=0, atol=2**-22):
+            raise AssertionError(f"{spec.name}: {name} did not survive the file")
+
+
+def make_new_pair(spec: Spec, vocab: TinyVocab, path: Path, tokens: np.ndarray) -> dict:
+    """The architectures of golden_archs: weights are drawn for what the model itself has."""
+    arch, size = ARCHS[spec.arch], len(vocab.tokens)
+    spec = dataclasses.replace(spec, options=dict(spec.options))
+    config = arch.config(spec, size)
+    model = arch.model(config)
+    rng = rng_for(spec)
+    weights = {name: arch.random(name, tuple(value.shape), rng, spec)
+               for name, value in model.state_dict().items()
+               if not (spec.tied and name == "lm_head.weight")}
+    writer = gguf.GGUFWriter(path, spec.arch)
+    writer.add_type(gguf.GGUFType.MODEL)
+    writer.add_name(spec.name)
+    arch.hparams(writer, spec, config)
+    writer.add_file_type(FILE_TYPES[spec.dtype])
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    write_tokenizer(writer, spec, vocab)
+    for name, value in weights.items():
+        add_weight(writer, spec, arch.gguf_name(name, spec), arch.to_gguf(name, value, spec))
+    for name, value in arch.extra_tensors(spec, config).items():
+        writer.add_tensor(name, value)
+    finish(writer)
+    held = {t.name: gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32)
+            for t in gguf.GGUFReader(path).tensors}
+    stored = {name: arch.from_gguf(name, held[arch.gguf_name(name, spec)], spec) for name in weights}
+    check_survived(spec, weights, stored)
+    load_weights(spec, model, stored)
+    positions = arch.positions(model) if hasattr(arch, "positions") else None
+    return run_reference(model, arch.embedding(model), arch.layers(model), tokens, positions)
 
 
 def make_pair(spec: Spec, folder: Path) -> None:
     """Writes <name>.gguf and <name>.safetensors."""
     torch.manual_seed(0)
     vocab = tiny_vocab(spec.pre_tokenizer, spec.arch == gguf_model.LLAMA, spec.vocab)
-    size = len(vocab.tokens)
-    weights = random_weights(spec, size)
-    path = folder / f"{spec.name}.gguf"
-    write_gguf(path, spec, vocab, weights)
-    # What the file holds is the reference's weights: quantised ones come back dequantised.
-    stored = {k: v.numpy() for k, v in gguf_model.state_dict(gguf.GGUFReader(path)).items()}
-    if spec.dtype == "F32":
-        for name, value in weights.items():
-            if not np.array_equal(stored[name], value):
-                raise AssertionError(f"{spec.name}: {name} did not survive the file")
-    tokens = np.random.default_rng(7).integers(0, size, spec.positions)
-    golden = run_reference(spec, size, stored, tokens)
-    note = {"spec": json.dumps(dataclasses.asdict(spec)), "reference": reference_versions()}
+    tokens = np.random.default_rng(7).integers(0, len(vocab.tokens), spec.positions)
+    make = make_new_pair if spec.arch in ARCHS else make_old_pair
+    golden = make(spec, vocab, folder / f"{spec.name}.gguf", tokens)
+    # Options that came later are noted where they are used, so that older files stay as they are.
+    defaults = dataclasses.asdict(Spec(""))
+    later = ("context", "local_theta", "options")
+    asked = {k: v for k, v in dataclasses.asdict(spec).items()
+             if k not in later or v != defaults[k]}
+    note = {"spec": json.dumps(asked), "reference": reference_versions()}
     save_file(golden, folder / f"{spec.name}.safetensors", metadata=note)
 
 

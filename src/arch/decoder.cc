@@ -17,7 +17,7 @@ Result<ops::Linear> load_linear(const LinearRows& rows, WeightSource& source, in
 }
 
 Result<DecoderLayer> load_layer(const DecoderRows& rows, WeightSource& source,
-                                const ModelShape& shape, int64_t layer) {
+                                const ModelShape& shape, float eps, int64_t layer) {
   DecoderLayer out;
   const int64_t d = shape.d_model;
   const int64_t q_size = shape.n_heads * shape.d_head;
@@ -27,6 +27,12 @@ Result<DecoderLayer> load_layer(const DecoderRows& rows, WeightSource& source,
   CUTAWAY_ASSIGN(out.attention.k, load_linear(rows.k, source, layer, kv_size, d, shape.n_kv_heads));
   CUTAWAY_ASSIGN(out.attention.v, load_linear(rows.v, source, layer, kv_size, d));
   CUTAWAY_ASSIGN(out.attention.o, load_linear(rows.o, source, layer, d, q_size));
+  if (!rows.q_norm.gguf.empty()) {
+    ops::QkNorm& norm = out.attention.qk_norm;
+    CUTAWAY_ASSIGN(norm.q, source.vector(rows.q_norm, layer, shape.d_head, 0));
+    CUTAWAY_ASSIGN(norm.k, source.vector(rows.k_norm, layer, shape.d_head, 0));
+    norm.eps = eps;
+  }
   CUTAWAY_ASSIGN(out.mlp_norm, source.vector(rows.mlp_norm, layer, d, 0));
   CUTAWAY_ASSIGN(out.mlp.gate, load_linear(rows.gate, source, layer, shape.d_mlp, d));
   CUTAWAY_ASSIGN(out.mlp.up, load_linear(rows.up, source, layer, shape.d_mlp, d));
@@ -78,7 +84,7 @@ Result<Decoder> load_decoder(const DecoderRows& rows, const Metadata& metadata,
   const int64_t vocab = out.shape.vocab, d_model = out.shape.d_model;
   CUTAWAY_ASSIGN(out.embedding, source.matrix(rows.embedding, -1, vocab, d_model, 0));
   for (int64_t layer = 0; layer < out.shape.n_layers; ++layer) {
-    CUTAWAY_ASSIGN(DecoderLayer loaded, load_layer(rows, source, out.shape, layer));
+    CUTAWAY_ASSIGN(DecoderLayer loaded, load_layer(rows, source, out.shape, out.eps, layer));
     out.layers.push_back(loaded);
   }
   CUTAWAY_ASSIGN(out.final_norm, source.vector(rows.final_norm, -1, d_model, 0));

@@ -20,6 +20,7 @@ struct DecoderRows {
   LinearRows q, k, v, o;
   TensorRow mlp_norm;
   LinearRows gate, up, down;
+  TensorRow q_norm = {}, k_norm = {};  // of each head; empty names: the architecture has none
 };
 
 struct DecoderLayer {

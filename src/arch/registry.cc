@@ -9,10 +9,11 @@ namespace cutaway::arch {
 // One line an architecture; each is defined in the file of its name.
 extern const Architecture kLlama;
 extern const Architecture kQwen2;
+extern const Architecture kQwen3;
 
 std::span<const Architecture> architectures() {
   CUTAWAY_SPAN(span, "arch::architectures");
-  static const Architecture kAll[] = {kLlama, kQwen2};
+  static const Architecture kAll[] = {kLlama, kQwen2, kQwen3};
   CUTAWAY_OUT(span, "n", std::size(kAll));
   return kAll;
 }

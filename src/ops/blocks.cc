@@ -45,6 +45,10 @@ Rows heads(Pass& pass, int layer, const AttentionShape& shape, const AttentionWe
   pass.tap(Site::kK, layer, k, {shape.n_kv_heads, d});
   pass.tap(Site::kV, layer, v, {shape.n_kv_heads, d});
 
+  if (const QkNorm& norm = weights.qk_norm; norm.q.present()) {
+    rms_norm_parts(pass, q, norm.q, norm.eps);
+    rms_norm_parts(pass, k, norm.k, norm.eps);
+  }
   rotate(pass, rope, angles, shape.n_heads, q);
   rotate(pass, rope, angles, shape.n_kv_heads, k);
   pass.tap(Site::kRotQ, layer, q, {shape.n_heads, d});

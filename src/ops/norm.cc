@@ -34,4 +34,15 @@ Input rms_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, con
   return normalized;
 }
 
+void rms_norm_parts(Pass& pass, const Rows& x, const Vector& weight, float eps) {
+  CUTAWAY_SPAN(span, "ops::rms_norm_parts", "x", x.view(), "part", weight.n);
+  CUTAWAY_CHECK(weight.n > 0 && x.d % weight.n == 0);
+  for_rows(pass, x.n, [&](int64_t i) noexcept {
+    for (float* part = x.row(i); part < x.row(i) + x.d; part += weight.n) {
+      pass.table.rms_norm(part, weight.data, eps, weight.n, part);
+    }
+  });
+  CUTAWAY_OUT(span, "x", x.view());
+}
+
 }  // namespace cutaway::ops

@@ -25,4 +25,8 @@ inline constexpr NormSites kNormFinal{
 Input rms_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, const Vector& weight,
                float eps, std::span<const Linear* const> readers = {});
 
+// The same in place and without taps, where x {rows, d} holds d / weight.n parts that are normed
+// each by itself: heads, or the whole row.
+void rms_norm_parts(Pass& pass, const Rows& x, const Vector& weight, float eps);
+
 }  // namespace cutaway::ops

@@ -30,8 +30,16 @@ struct Linear {
   Vector bias;  // may be absent
 };
 
+// QK norm: RMS norms of q and k before they are rotated. Weights of a head's size norm each head by
+// itself, those of a row's size all heads together. Absent: none.
+struct QkNorm {
+  Vector q, k;
+  float eps = 0;
+};
+
 struct AttentionWeights {
   Linear q, k, v, o;
+  QkNorm qk_norm = {};
   std::array<const Linear*, 3> readers() const { return {&q, &k, &v}; }  // of the block's input
 };
 

@@ -1,4 +1,4 @@
-"""The tiny models of tests/golden: one entry per option of the two architectures."""
+"""The tiny models of tests/golden: one entry per option of the architectures."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ class Spec:
     pre: str | None = None
     chat: bool = False
     peer_ignores: str | None = None  # the option that llama.cpp does not read for this file
+    context: int = 128  # positions that the model was trained for
+    local_theta: float = 10000.0  # of the layers with a window, where they have their own
+    options: dict = field(default_factory=dict)  # of transformers' configuration, as they are
 
     @property
     def d_head(self) -> int:
@@ -46,12 +49,16 @@ class Spec:
 
     @property
     def pre_tokenizer(self) -> str:
-        return self.pre or ("smollm" if self.arch == "llama" else "qwen2")
+        return self.pre or {"llama": "smollm", "qwen2": "qwen2", "qwen3": "qwen2"}.get(self.arch, "gpt-2")
 
 
 def qwen2(name: str, **options) -> Spec:
     """Qwen2's defaults: theta 1e6, eps 1e-6 (its q, k, v biases are part of the architecture)."""
     return Spec(name, arch="qwen2", **{"theta": 1e6, "eps": 1e-6, **options})
+
+
+def qwen3(name: str, **options) -> Spec:
+    return Spec(name, arch="qwen3", **{"theta": 1e6, "eps": 1e-6, **options})
 
 
 QUANT = {"d_model": 64, "d_ff": 96, "tied": True}
@@ -99,4 +106,12 @@ SPECS = [
     qwen2("qwen2-f16", dtype="F16", **QUANT),
     qwen2("qwen2-q8_0", dtype="Q8_0", **QUANT),
     qwen2("qwen2-q4_0", dtype="Q4_0", **QUANT),
+    qwen3("qwen3-gqa-head-dim-16", head_dim=16),
+    qwen3("qwen3-mqa-head-dim-40-tied", n_heads=3, n_kv_heads=1, head_dim=40, tied=True,
+          positions=40),
+    qwen3("qwen3-mha-odd-sizes", d_model=30, n_heads=5, n_kv_heads=5, d_ff=53, head_dim=6,
+          tied=True, eps=1e-2),
+    qwen3("qwen3-rope-yarn", rope=YARN, n_heads=2, n_kv_heads=1, tied=True, theta=1e4,
+          positions=40),
+    qwen3("qwen3-q8_0", dtype="Q8_0", head_dim=32, n_heads=2, n_kv_heads=1, **QUANT),
 ]
