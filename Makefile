@@ -49,6 +49,7 @@ fuzz: bootstrap-test ## every fuzzer for FUZZ_SECONDS (600) on its saved corpus
 	@$(WITH_CARGO) python3 tools/run_tests.py --jobs $(JOBS) --only fuzz --fuzz-seconds $(FUZZ_SECONDS)
 
 peers: ## the environments of the reference and of the peer (torch, llama.cpp), then the comparisons with them
+	@tools/bootstrap.sh peers
 	@tools/peers.sh
 	@$(MAKE) --no-print-directory build
 	@$(CUTAWAY) pull $(MODEL)

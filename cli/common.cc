@@ -126,8 +126,10 @@ Result<SessionOptions> SessionArgs::options() const {
 void TraceArgs::add_to(Args& args) {
   args.text("--trace", level, "LEVEL",
             "Show every step on stderr: off, phases, functions or tensors");
-  args.text("--trace-out", out, "FILE",
-            "Write the trace to FILE, one JSON object a line (level: functions, or --trace's)");
+  args.text(
+      "--trace-out", out, "FILE",
+      "Write the trace to FILE: NAME.perfetto.json opens in Perfetto's UI, any other name gets "
+      "one JSON object a line (level: functions, or --trace's)");
 }
 
 Status TraceArgs::check() const {
@@ -135,17 +137,9 @@ Status TraceArgs::check() const {
   if (level) {
     CUTAWAY_ASSIGN(parsed, parse_trace_level(*level));
   }
-  if (!out) return {};
-  if (parsed == TraceLevel::kOff) {
+  if (out && parsed == TraceLevel::kOff) {
     return Error{ErrorCode::kInvalidArgument,
                  "--trace off and --trace-out contradict each other; leave one out", "trace"};
-  }
-  if (out->ends_with(".perfetto.json")) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("--trace-out: '{}' asks for the Perfetto format, which is not in this "
-                             "version; any other name gives JSONL",
-                             *out),
-                 "trace_out"};
   }
   return {};
 }

@@ -3,7 +3,8 @@
 #
 #   tools/bootstrap.sh build     what `make build` needs (the default)
 #   tools/bootstrap.sh test      that, and what `make test`, `sanitize`, `fuzz` and `tidy` need
-#   tools/bootstrap.sh all       the same as test, and Google Benchmark
+#   tools/bootstrap.sh peers     what `make peers` needs beyond them: a browser
+#   tools/bootstrap.sh all       what test installs, and Google Benchmark
 #   tools/bootstrap.sh cargo     prints the directory of a cargo that is new enough
 #
 # Works as root and as a user with sudo. Nothing is downloaded when everything is there.
@@ -18,6 +19,7 @@ readonly build_packages=(
 readonly test_packages=(
   libgtest-dev libgmock-dev googletest g++-aarch64-linux-gnu qemu-user
   universal-ctags binutils clang-19 libclang-rt-19-dev clang-tidy-19 clang-format-19 llvm-19)
+readonly peers_packages=(chromium fonts-noto-cjk)
 readonly all_packages=(libbenchmark-dev)
 
 die() { echo "bootstrap: $*" >&2; exit 1; }
@@ -67,9 +69,10 @@ profile="${1:-build}"
 case "$profile" in
   build) wanted=("${build_packages[@]}") ;;
   test) wanted=("${build_packages[@]}" "${test_packages[@]}") ;;
+  peers) wanted=("${build_packages[@]}" "${peers_packages[@]}"); command -v node >/dev/null || wanted+=(nodejs) ;;
   all) wanted=("${build_packages[@]}" "${test_packages[@]}" "${all_packages[@]}") ;;
   cargo) find_cargo || die "no cargo of Rust $min_rust or newer: tools/bootstrap.sh build"; exit 0 ;;
-  *) die "no such profile: $profile (build, test, all, cargo)" ;;
+  *) die "no such profile: $profile (build, test, peers, all, cargo)" ;;
 esac
 
 command -v dpkg-query >/dev/null || die "this is not a Debian system; install the equivalents of:

@@ -98,15 +98,6 @@ void append_json_float(std::string& out, Float value) {
   out += std::isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
 }
 
-// Thousandths, from nanoseconds: "41.204".
-void append_us(std::string& out, int64_t ns) {
-  append_int(out, ns / 1000);
-  const auto rest = static_cast<int>(ns % 1000);
-  const char text[] = {'.', static_cast<char>('0' + rest / 100),
-                       static_cast<char>('0' + rest / 10 % 10), static_cast<char>('0' + rest % 10)};
-  out.append(text, sizeof text);
-}
-
 void append_hex(std::string& out, uint64_t value) {
   for (int shift = 60; shift >= 0; shift -= 4) out += kHex[value >> shift & 15];
 }
@@ -121,52 +112,6 @@ void append_escape(std::string& out, int32_t c) {
 bool is_hostile(int32_t c) {
   return (c >= 0x80 && c < 0xA0) || (c >= 0x2028 && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) ||
          c == 0x200E || c == 0x200F || c == 0xFEFF;
-}
-
-// Between quotes, in both formats: a valid JSON string in valid UTF-8.
-void append_escaped(std::string& out, std::string_view text) {
-  size_t plain = 0;  // where the run of characters that stay as they are began
-  for (size_t i = 0; i < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    size_t length = 1;
-    int32_t c = byte;
-    if (byte >= 0x80) {
-      c = utf8_decode(text, i, length);
-      if (c >= 0 && !is_hostile(c)) {
-        i += length;
-        continue;
-      }
-    } else if (byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7F) {
-      ++i;
-      continue;
-    }
-    out.append(text, plain, i - plain);
-    switch (c) {
-      case -1:
-        out += "\xEF\xBF\xBD";
-        break;
-      case '"':
-        out += "\\\"";
-        break;
-      case '\\':
-        out += "\\\\";
-        break;
-      case '\n':
-        out += "\\n";
-        break;
-      case '\r':
-        out += "\\r";
-        break;
-      case '\t':
-        out += "\\t";
-        break;
-      default:
-        append_escape(out, c);
-    }
-    i += length;
-    plain = i;
-  }
-  out.append(text, plain);
 }
 
 template <typename T>
@@ -333,6 +278,70 @@ constexpr const char* kKindNames[] = {"enter", "exit", "event"};
 
 }  // namespace
 
+void append_us(std::string& out, int64_t ns) {
+  append_int(out, ns / 1000);
+  const auto rest = static_cast<int>(ns % 1000);
+  const char text[] = {'.', static_cast<char>('0' + rest / 100),
+                       static_cast<char>('0' + rest / 10 % 10), static_cast<char>('0' + rest % 10)};
+  out.append(text, sizeof text);
+}
+
+void append_escaped(std::string& out, std::string_view text) {
+  size_t plain = 0;  // where the run of characters that stay as they are began
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    size_t length = 1;
+    int32_t c = byte;
+    if (byte >= 0x80) {
+      c = utf8_decode(text, i, length);
+      if (c >= 0 && !is_hostile(c)) {
+        i += length;
+        continue;
+      }
+    } else if (byte >= 0x20 && byte != '"' && byte != '\\' && byte != 0x7F) {
+      ++i;
+      continue;
+    }
+    out.append(text, plain, i - plain);
+    switch (c) {
+      case -1:
+        out += "\xEF\xBF\xBD";
+        break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      default:
+        append_escape(out, c);
+    }
+    i += length;
+    plain = i;
+  }
+  out.append(text, plain);
+}
+
+void append_json_fields(std::string& out, std::span<const Field> fields) {
+  bool first = true;
+  for (const Field& field : fields) {
+    out += first ? "\"" : ",\"";
+    first = false;
+    out += field.key;
+    out += "\":";
+    append_json_value(out, field);
+  }
+}
+
 void LineFormat::append_clock(std::string& out, int64_t wall_us) {
   if (const int64_t ms = wall_us / 1000; ms != clock_ms_) {
     clock_ms_ = ms;
@@ -411,14 +420,7 @@ void LineFormat::append_json(std::string& out, const Record& record) {
   append_coordinate(out, ",\"position\":", record.at.position);
   append_coordinate(out, ",\"layer\":", record.at.layer);
   out += ",\"fields\":{";
-  bool first = true;
-  for (const Field& field : record.fields) {
-    out += first ? "\"" : ",\"";
-    first = false;
-    out += field.key;
-    out += "\":";
-    append_json_value(out, field);
-  }
+  append_json_fields(out, record.fields);
   out += '}';
   if (record.duration_ns >= 0) {
     out += ",\"duration_us\":";

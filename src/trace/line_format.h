@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "trace/tracer.h"
 
@@ -25,6 +27,14 @@ class LineFormat {
   int64_t iso_second_ = INT64_MIN;
   std::string iso_;
 };
+
+// `"key":value` for each field, separated by commas.
+void append_json_fields(std::string& out, std::span<const Field> fields);
+// Between quotes: a valid JSON string in valid UTF-8; characters that drive a terminal, end a line
+// or turn writing around are escaped.
+void append_escaped(std::string& out, std::string_view text);
+// Thousandths, from nanoseconds: "41.204".
+void append_us(std::string& out, int64_t ns);
 
 // Four significant digits, as "%.4g" writes them.
 void append_4_digits(std::string& out, float value);

@@ -1,4 +1,4 @@
-// Where records go: console lines and JSONL. File and console sinks apply back-pressure.
+// Where records go: console lines, JSONL, Perfetto. File and console sinks apply back-pressure.
 #pragma once
 
 #include <cstdio>
@@ -18,6 +18,11 @@ std::shared_ptr<Sink> make_console_sink(std::FILE* stream, bool colour);
 
 // One JSON object a line (schema/trace.schema.json). Error kIo when the file cannot be made.
 Result<std::shared_ptr<Sink>> make_jsonl_sink(const std::string& path);
+
+// Chrome's JSON trace format, which Perfetto's UI opens (ui.perfetto.dev): spans as slices of their
+// threads, and for each run a track of its phases and tokens and counters of its context and speed.
+// Streamed: the file of a run that was killed opens too. Error kIo when the file cannot be made.
+Result<std::shared_ptr<Sink>> make_perfetto_sink(const std::string& path);
 
 // The text of one record as the console sink writes it, without newline.
 std::string format_line(const Record& record, bool colour);

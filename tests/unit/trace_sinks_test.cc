@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 #include <sstream>
@@ -237,6 +238,75 @@ TEST(Sinks, ConsoleWritesWholeLines) {
     ASSERT_THAT(line, HasSubstr(n % 2 == 0 ? " > test::inner IN x=" : " < test::inner OUT y="));
   }
   EXPECT_EQ(n, 10000);
+}
+
+// Chrome's format: an array of events in which every slice that begins ends, whatever ends first.
+Json perfetto_events(const std::string& path) {
+  const std::string text = read_file(path);
+  EXPECT_TRUE(Json::accept(text));
+  return Json::parse(text);
+}
+
+TEST(Sinks, PerfettoSlicesBalanceAndDeepOnesAreFoldedAndCounted) {
+  const TempDir dir;
+  const std::string path = dir.file("t.perfetto.json");
+  constexpr int kDepth = 700, kWritten = 500;
+  {
+    Tracer tracer;
+    tracer.add_sink(make_perfetto_sink(path).value(), Level::kFunctions);
+    const Attach attach(&tracer);
+    const std::function<void(int)> nest = [&](int depth) {
+      CUTAWAY_SPAN(span, "test::nest", "depth", depth);
+      if (depth < kDepth) nest(depth + 1);
+      CUTAWAY_OUT(span, "text", "한국어 \"x\"\n\x1b[31m");
+    };
+    nest(1);
+    nest(kDepth);
+  }
+  int begun = 0, ended = 0, folded = 0;
+  for (const Json& event : perfetto_events(path)) {
+    const auto kind = event.at("ph").get<std::string>();
+    begun += kind == "B";
+    ended += kind == "E";
+    if (kind == "E") EXPECT_EQ(event.at("args").at("text"), "한국어 \"x\"\n\x1b[31m");
+    if (event.at("args").contains("folded_spans"))
+      folded += event["args"]["folded_spans"].get<int>();
+  }
+  EXPECT_EQ(begun, kWritten + 1);
+  EXPECT_EQ(ended, begun);
+  EXPECT_EQ(folded, kDepth - kWritten);
+}
+
+TEST(Sinks, PerfettoGivesEachRunATrackOfItsPhasesAndTokens) {
+  const TempDir dir;
+  const std::string path = dir.file("t.perfetto.json");
+  {
+    Tracer tracer;
+    tracer.add_sink(make_perfetto_sink(path).value(), Level::kFunctions);
+    const Attach attach(&tracer);
+    const int64_t run = tracer.name_run("01RUN");
+    const At at({.run = run, .seq = 0});
+    CUTAWAY_PHASE(request, Phase::kRequest, "test::request");
+    for (int step = 0; step < 3; ++step) {
+      const At token_at({.run = run, .seq = 0, .step = step, .position = 7 + step});
+      CUTAWAY_PHASE(token, Phase::kGenerate, "test::token");
+      inner(step);
+      CUTAWAY_OUT(token, "piece", step == 1 ? " 한" : "a");
+    }
+  }
+  std::vector<std::string> tokens, tracks, context;
+  int slices = 0;
+  for (const Json& event : perfetto_events(path)) {
+    const auto kind = event.at("ph").get<std::string>(), name = event.at("name").get<std::string>();
+    if (kind == "M" && name == "thread_name") tracks.push_back(event["args"]["name"]);
+    if (kind == "X") tokens.push_back(name);
+    if (kind == "B") ++slices;
+    if (kind == "C" && name == "context (tokens)") context.push_back(event["args"]["value"].dump());
+  }
+  EXPECT_EQ(tokens, (std::vector<std::string>{"a", " 한", "a"}));
+  EXPECT_THAT(tracks, testing::Contains("run 01RUN"));
+  EXPECT_EQ(context, (std::vector<std::string>{"8.0", "9.0", "10.0"}));
+  EXPECT_EQ(slices, 1 + 1 + 3 + 3);  // the request on both tracks; tokens and what is in them
 }
 
 TEST(Sinks, AFileThatCannotBeMadeIsAnError) {

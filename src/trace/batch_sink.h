@@ -1,0 +1,58 @@
+// A sink that gathers text and sends it in batches, and one that sends it to a file.
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "trace/tracer.h"
+
+namespace cutaway::trace {
+
+// Keeps the first error and is silent after it. status() may be asked from any thread, the rest is
+// the background thread's.
+class BatchSink : public Sink {
+ public:
+  // `what` the text goes to, for errors.
+  explicit BatchSink(std::string what);
+
+  void write(const Record& record) final;
+  void flush() final { send_buffer(true); }
+  Status status() const final;
+
+ protected:
+  // The text of one record, its separator included.
+  virtual void append(std::string& out, const Record& record) = 0;
+  // All of `bytes`, and with `now` on to the system; an errno, or 0.
+  virtual int send(std::string_view bytes, bool now) = 0;
+  // For text that is no record's: a beginning, an end.
+  std::string& buffer() { return buffer_; }
+
+ private:
+  void send_buffer(bool now);
+
+  const std::string what_;
+  std::string buffer_;
+  bool failed_ = false;  // the background thread's copy of !status_.ok()
+  mutable std::mutex mutex_;
+  Status status_;
+};
+
+// Owns `fd`, closed at the end.
+class FileSink : public BatchSink {
+ public:
+  FileSink(const std::string& path, int fd) : BatchSink(path), fd_(fd) {}
+  ~FileSink() override;
+
+ protected:
+  int send(std::string_view bytes, bool now) final;
+
+ private:
+  const int fd_;
+};
+
+// Makes or empties the file of a trace. Error kIo names it.
+Result<int> open_trace_file(const std::string& path);
+
+}  // namespace cutaway::trace
