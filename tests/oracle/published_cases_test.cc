@@ -37,7 +37,10 @@ std::vector<std::string> read_texts(const std::filesystem::path& path) {
   std::vector<std::string> texts;
   for (size_t pos = 0;;) {
     const size_t end = all.find(separator, pos);
-    if (end == std::string::npos) return texts;  // each text is followed by the separator
+    if (end == std::string::npos) {  // nearly always the separator follows the last text too
+      if (pos < all.size()) texts.push_back(all.substr(pos));
+      return texts;
+    }
     texts.push_back(all.substr(pos, end - pos));
     pos = end + separator.size();
   }
@@ -99,7 +102,7 @@ TEST_P(PublishedCases, SameIds) {
 INSTANTIATE_TEST_SUITE_P(Real, PublishedCases,
                          testing::Values("command-r", "deepseek-coder", "deepseek-llm", "falcon",
                                          "gpt-2", "llama-bpe", "mpt", "qwen2", "qwen35", "refact",
-                                         "starcoder"),
+                                         "starcoder", "llama-spm", "phi-3", "gemma-4"),
                          [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

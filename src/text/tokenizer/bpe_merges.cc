@@ -3,124 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <functional>
 
-#include "base/hash_mix.h"
-#include "base/json.h"
-#include "text/tokenizer/byte_level.h"
+#include "base/utf8.h"
 #include "trace/trace.h"
 
 namespace cutaway::text {
 namespace {
 
-constexpr const char* kMerges = "tokenizer.ggml.merges";
-
-Error bad_merge(size_t index, const std::string& merge, const std::string& why) {
-  return {ErrorCode::kInvalidFile,
-          fmt::format("{}[{}] is {}: {}", kMerges, index, to_text(Json(merge.substr(0, 80))), why),
-          kMerges};
-}
-
-// The two halves of a merge, decoded one after another into `buffer`.
-struct Halves {
-  size_t left, right;  // bytes of each
-};
-Result<Halves> split_merge(size_t index, const std::string& merge, std::string& buffer) {
-  // The space byte has another spelling in the alphabet, so that the first space is the separator.
-  const size_t space = merge.find(' ');
-  if (space == std::string::npos || space == 0 || space + 1 == merge.size()) {
-    return bad_merge(index, merge, "a merge is two tokens with a space between them");
-  }
-  buffer.resize(merge.size());
-  const std::string_view view = merge;
-  const int64_t left = byte_level_decode(view.substr(0, space), buffer.data());
-  const int64_t right =
-      left < 0 ? -1 : byte_level_decode(view.substr(space + 1), buffer.data() + left);
-  if (right < 0) return bad_merge(index, merge, "a character outside the byte-level alphabet");
-  return Halves{static_cast<size_t>(left), static_cast<size_t>(right)};
-}
-
-constexpr uint64_t kFree = ~uint64_t{0};
-
-uint64_t pair_key(int32_t left, int32_t right) {
-  return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
-}
-
-bool is_special_text(const Vocabulary& vocabulary, const std::string& merge) {
-  std::string spelling = merge;
-  spelling.erase(spelling.find(' '), 1);
-  return vocabulary.find_special(spelling) >= 0;
-}
-
-}  // namespace
-
-Merge MergeTable::find(int32_t left, int32_t right) const {
-  const uint64_t key = pair_key(left, right);
-  for (size_t i = hash_pair(key) & mask_;; i = (i + 1) & mask_) {
-    const Slot& slot = slots_[i];
-    if (slot.key == key) return slot.merge;
-    if (slot.key == kFree) return {};
-  }
-}
-
-Result<MergeTable> MergeTable::read(const Metadata& metadata, const Vocabulary& vocabulary) {
-  CUTAWAY_SPAN(span, "text::MergeTable::read");
-  CUTAWAY_ASSIGN(const std::vector<std::string>* merges, metadata.strings(kMerges));
-  if (merges->size() > (1u << 26)) {
-    return Error{
-        ErrorCode::kInvalidFile,
-        fmt::format("{} has {} entries; at most 67108864 can be read", kMerges, merges->size()),
-        kMerges};
-  }
-  MergeTable table;
-  table.slots_.assign(std::bit_ceil(merges->size() * 2 + 1), Slot{});
-  table.mask_ = table.slots_.size() - 1;
-  std::string buffer;
-  int32_t guess = 0;
-  for (size_t i = 0; i < merges->size(); ++i) {
-    const std::string& merge = (*merges)[i];
-    CUTAWAY_ASSIGN(const Halves halves, split_merge(i, merge, buffer));
-    const std::string_view whole(buffer.data(), halves.left + halves.right);
-    const int32_t left = vocabulary.find_text(whole.substr(0, halves.left));
-    const int32_t right = vocabulary.find_text(whole.substr(halves.left));
-    // Lists are nearly always in the order of the ids: look there first.
-    const bool guessed = !vocabulary.has_duplicates() && guess < vocabulary.size() &&
-                         vocabulary.is_text(guess) && vocabulary.bytes(guess) == whole;
-    const int32_t id = guessed ? guess : vocabulary.find_text(whole);
-    if (left < 0 || right < 0) {
-      if (is_special_text(vocabulary, merge)) continue;
-      return bad_merge(
-          i, merge,
-          fmt::format("its {} part is not in tokenizer.ggml.tokens", left < 0 ? "left" : "right"));
-    }
-    if (id < 0) {
-      if (is_special_text(vocabulary, merge)) continue;
-      return bad_merge(i, merge, "the merged token is not in tokenizer.ggml.tokens");
-    }
-    guess = id + 1;
-    const Merge made{static_cast<uint32_t>(i), id};
-    const uint64_t key = pair_key(left, right);
-    size_t at = hash_pair(key) & table.mask_;
-    while (table.slots_[at].key != kFree && table.slots_[at].key != key)
-      at = (at + 1) & table.mask_;
-    if (table.slots_[at].key == kFree) ++table.size_;
-    table.slots_[at] = {key, made};  // of two equal merges the later counts, as in `tokenizers`
-    if (halves.left == 1 && halves.right == 1) {
-      table.byte_pairs_[static_cast<size_t>(static_cast<uint8_t>(whole[0])) << 8 |
-                        static_cast<uint8_t>(whole[1])] = made;
-    }
-  }
-  CUTAWAY_OUT(span, "merges", table.size());
-  return table;
-}
-
-namespace {
-
+constexpr int32_t kMergedAway = -1;
 constexpr size_t kShort = 48;  // bytes up to which a scan beats the queue
 
 // Merge the pair of the lowest rank, the leftmost among equals, until none is left: by looking at
-// all pairs each time.
+// all pairs each time. `word` has one byte a part, or is empty where parts are characters.
 void merge_short(const MergeTable& merges, std::string_view word, Bpe::Scratch& scratch,
                  std::vector<MadeMerge>* made) {
   std::vector<Part>& parts = scratch.parts;
@@ -128,7 +23,9 @@ void merge_short(const MergeTable& merges, std::string_view word, Bpe::Scratch& 
   Merge pairs[kShort];
   const auto find = [&](size_t i) { return merges.find(parts[i].id, parts[i + 1].id); };
   for (size_t i = 0; i + 1 < n; ++i) {
-    pairs[i] = merges.find_bytes(static_cast<uint8_t>(word[i]), static_cast<uint8_t>(word[i + 1]));
+    pairs[i] = word.empty() ? find(i)
+                            : merges.find_bytes(static_cast<uint8_t>(word[i]),
+                                                static_cast<uint8_t>(word[i + 1]));
   }
   scratch.operations += n;
   while (n > 1) {
@@ -182,7 +79,7 @@ void merge_long(const MergeTable& merges, Bpe::Scratch& scratch, std::vector<Mad
     ++scratch.operations;
     const uint32_t i = static_cast<uint32_t>(top);
     const uint32_t rank = static_cast<uint32_t>(top >> 32);
-    if (parts[i].id < 0 || scratch.next[i] == kNone) continue;  // merged away since
+    if (parts[i].id == kMergedAway || scratch.next[i] == kNone) continue;
     const uint32_t j = scratch.next[i];
     const Merge merge = merges.find(parts[i].id, parts[j].id);
     if (merge.rank != rank) continue;  // a part of the pair has changed since
@@ -191,25 +88,106 @@ void merge_long(const MergeTable& merges, Bpe::Scratch& scratch, std::vector<Mad
       made->push_back({rank, before == kNone ? 0 : parts[before].end, parts[i].end, parts[j].end});
     }
     parts[i] = {merge.id, parts[j].end};
-    parts[j].id = -1;
+    parts[j].id = kMergedAway;
     const uint32_t after = scratch.next[j];
     scratch.next[i] = after;
     if (after != kNone) scratch.previous[after] = i;
     if (scratch.previous[i] != kNone) offer(scratch.previous[i]);
     offer(i);
   }
-  std::erase_if(parts, [](const Part& part) { return part.id < 0; });
+  std::erase_if(parts, [](const Part& part) { return part.id == kMergedAway; });
 }
 
 }  // namespace
 
-Bpe::Bpe(std::shared_ptr<const Vocabulary> vocabulary, MergeTable merges, bool ignore_merges)
+Bpe::Bpe(std::shared_ptr<const Vocabulary> vocabulary, MergeTable merges, bool ignore_merges,
+         std::shared_ptr<const Characters> characters, int32_t unknown)
     : vocabulary_(std::move(vocabulary)),
+      characters_(std::move(characters)),
+      unknown_(unknown),
       merges_(std::move(merges)),
       ignore_merges_(ignore_merges),
       whole_(new std::atomic<uint8_t>[static_cast<size_t>(vocabulary_->size())]()) {
   CUTAWAY_SPAN(span, "text::Bpe::Bpe", "merges", merges_.size(), "ignore_merges", ignore_merges);
 }
+
+namespace {
+
+Error no_token(uint8_t byte) {
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("byte 0x{:02X} has no token in this vocabulary", byte)};
+}
+
+// One part a byte; the bytes that have a token.
+Result<std::string_view> split_bytes(const Vocabulary& vocabulary, std::string_view word, bool drop,
+                                     Bpe::Scratch& scratch, size_t& bad_byte) {
+  std::vector<Part>& parts = scratch.parts;
+  bool dropped = false;
+  for (size_t i = 0; i < word.size(); ++i) {
+    const int32_t id = vocabulary.byte_token(static_cast<uint8_t>(word[i]));
+    if (id >= 0) {
+      parts.push_back({id, static_cast<uint32_t>(i + 1)});
+    } else if (drop) {
+      dropped = true;
+    } else {
+      bad_byte = i;
+      return no_token(static_cast<uint8_t>(word[i]));
+    }
+  }
+  if (!dropped) return word;
+  scratch.kept.clear();
+  for (const Part& part : parts) scratch.kept += word[part.end - 1];
+  return std::string_view(scratch.kept);
+}
+
+// One part a character; is each of them a token?
+bool split_characters(const Vocabulary& vocabulary, const Characters& characters,
+                      std::string_view word, Bpe::Scratch& scratch) {
+  bool all = true;
+  size_t length = 0;
+  for (size_t pos = 0; pos < word.size();) {
+    length = 1;
+    int32_t code = static_cast<uint8_t>(word[pos]);
+    if (code >= 0x80) code = utf8_decode(word, pos, length);
+    pos += length;
+    const int32_t symbol = characters.symbol(code);
+    all &= symbol >= 0 && symbol < vocabulary.size();
+    scratch.parts.push_back({symbol, static_cast<uint32_t>(pos)});
+  }
+  return all;
+}
+
+// Characters that became part of no token: the tokens of their bytes, or the unknown token.
+Status spell_out(const Vocabulary& vocabulary, int32_t unknown, std::string_view word, bool drop,
+                 Bpe::Scratch& scratch, size_t& bad_byte) {
+  std::vector<Part>& out = scratch.spelled;
+  out.clear();
+  uint32_t begin = 0;
+  for (const Part& part : scratch.parts) {
+    const std::string_view text = word.substr(begin, part.end - begin);
+    if (part.id >= 0 && part.id < vocabulary.size()) {
+      out.push_back(part);
+    } else if (std::all_of(text.begin(), text.end(), [&](char c) {
+                 return vocabulary.byte_token(static_cast<uint8_t>(c)) >= 0;
+               })) {
+      for (size_t i = 0; i < text.size(); ++i) {
+        out.push_back({vocabulary.byte_token(static_cast<uint8_t>(text[i])),
+                       begin + static_cast<uint32_t>(i) + 1});
+      }
+    } else if (unknown >= 0) {
+      if (!out.empty() && out.back().id == unknown && out.back().end == begin) out.pop_back();
+      out.push_back({unknown, part.end});
+    } else if (!drop) {
+      bad_byte = begin;
+      return no_token(static_cast<uint8_t>(text[0]));
+    }
+    begin = part.end;
+  }
+  std::swap(out, scratch.parts);
+  return {};
+}
+
+}  // namespace
 
 Result<const std::vector<Part>*> Bpe::encode(std::string_view word, bool drop, Scratch& scratch,
                                              std::vector<MadeMerge>* made, size_t& bad_byte) const {
@@ -230,30 +208,20 @@ Result<const std::vector<Part>*> Bpe::encode(std::string_view word, bool drop, S
   if (word.size() >= std::numeric_limits<uint32_t>::max()) {
     return Error{ErrorCode::kTooLarge, "a single word of 4 GiB or more"};
   }
-  std::string_view text = word;
-  for (size_t i = 0; i < word.size(); ++i) {
-    const int32_t id = vocabulary_->byte_token(static_cast<uint8_t>(word[i]));
-    if (id < 0) {
-      if (drop) {
-        text = {};
-        continue;
-      }
-      bad_byte = i;
-      return Error{ErrorCode::kInvalidArgument,
-                   fmt::format("byte 0x{:02X} has no token in this vocabulary",
-                               static_cast<uint8_t>(word[i]))};
-    }
-    parts.push_back({id, static_cast<uint32_t>(i + 1)});
-  }
-  if (text.empty()) {
-    scratch.kept.clear();
-    for (const Part& part : parts) scratch.kept += word[part.end - 1];
-    text = scratch.kept;
+  std::string_view bytes;
+  bool all_tokens = true;
+  if (characters_) {
+    all_tokens = split_characters(*vocabulary_, *characters_, word, scratch);
+  } else {
+    CUTAWAY_ASSIGN(bytes, split_bytes(*vocabulary_, word, drop, scratch, bad_byte));
   }
   if (parts.size() <= kShort) {
-    merge_short(merges_, text, scratch, made);
+    merge_short(merges_, bytes, scratch, made);
   } else {
     merge_long(merges_, scratch, made);
+  }
+  if (!all_tokens) {
+    CUTAWAY_TRY(spell_out(*vocabulary_, unknown_, word, drop, scratch, bad_byte));
   }
   if (whole >= 0) {
     const bool same = parts.size() == 1 && parts[0].id == whole;

@@ -10,7 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "base/hash_mix.h"
 #include "base/result.h"
+#include "text/tokenizer/characters.h"
 #include "text/tokenizer/vocabulary.h"
 
 namespace cutaway::text {
@@ -24,9 +26,13 @@ struct Merge {
 // (left id, right id) → merge, in one flat table.
 class MergeTable {
  public:
-  // Errors kInvalidFile name the merge that is not of two tokens making a third. A merge that would
-  // make a control token is left out: text never becomes one.
+  // tokenizer.ggml.merges. Errors kInvalidFile name the merge that is not of two tokens making a
+  // third. A merge that would make a control token is left out: text never becomes one.
   static Result<MergeTable> read(const Metadata& metadata, const Vocabulary& vocabulary);
+  // tokenizer.ggml.scores: any two symbols that make a token may merge, the higher its score, the
+  // sooner. Errors kInvalidFile: scores that are not as many as the tokens, or not finite.
+  static Result<MergeTable> from_scores(const Metadata& metadata, const Vocabulary& vocabulary,
+                                        const Characters& characters);
 
   Merge find(int32_t left, int32_t right) const;
   // The same for two tokens that are one byte each: no hash.
@@ -36,8 +42,21 @@ class MergeTable {
   size_t size() const { return size_; }
 
  private:
+  void reserve(size_t merges);
+  static constexpr uint64_t kFree = ~uint64_t{0};
+  static uint64_t pair_key(int32_t left, int32_t right) {
+    return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+  }
+  void put(int32_t left, int32_t right, Merge merge) {
+    const uint64_t key = pair_key(left, right);
+    size_t at = hash_pair(key) & mask_;
+    while (slots_[at].key != kFree && slots_[at].key != key) at = (at + 1) & mask_;
+    if (slots_[at].key == kFree) ++size_;
+    slots_[at] = {key, merge};
+  }
+
   struct Slot {
-    uint64_t key = ~uint64_t{0};  // that: free
+    uint64_t key = kFree;
     Merge merge;
   };
   std::vector<Slot> slots_ = std::vector<Slot>(1);
@@ -60,11 +79,14 @@ struct MadeMerge {
 
 class Bpe {
  public:
-  Bpe(std::shared_ptr<const Vocabulary> vocabulary, MergeTable merges, bool ignore_merges);
+  // Byte-level where `characters` is null; else SentencePiece's: a character that becomes no token
+  // is the tokens of its bytes, or `unknown` (−1: there is none), one for a run of them.
+  Bpe(std::shared_ptr<const Vocabulary> vocabulary, MergeTable merges, bool ignore_merges,
+      std::shared_ptr<const Characters> characters = nullptr, int32_t unknown = -1);
 
   // Scratch of one caller, so that a word allocates nothing.
   struct Scratch {
-    std::vector<Part> parts;
+    std::vector<Part> parts, spelled;
     std::vector<uint32_t> next, previous;
     std::vector<uint64_t> heap;
     std::string kept;         // the word without the bytes that were dropped
@@ -72,14 +94,16 @@ class Bpe {
   };
 
   // The tokens of a word. The result lives in `scratch` until the next call. `made`, when given,
-  // gets the merges in order. Error kInvalidArgument when a byte has no token; its offset in the
-  // word is then in `bad_byte` (with `drop`, such bytes are left out instead). A word of 4 GiB or
-  // more is an error too.
+  // gets the merges in order. Error kInvalidArgument when a byte has no token, nor is there an
+  // unknown one; its offset in the word is then in `bad_byte` (with `drop`, such bytes are left out
+  // instead). A word of 4 GiB or more is an error too.
   Result<const std::vector<Part>*> encode(std::string_view word, bool drop, Scratch& scratch,
                                           std::vector<MadeMerge>* made, size_t& bad_byte) const;
 
  private:
   std::shared_ptr<const Vocabulary> vocabulary_;
+  std::shared_ptr<const Characters> characters_;
+  int32_t unknown_;
   MergeTable merges_;
   bool ignore_merges_;
   // For each token: does its own text merge to exactly itself? Found out when first asked, so that

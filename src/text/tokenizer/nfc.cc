@@ -46,18 +46,10 @@ std::string compose(std::string_view run) {
   return out;
 }
 
-// The last change that begins at or before pos of the output; null: none.
-const NfcText::Change* last_before(const std::vector<NfcText::Change>& changes, size_t pos) {
-  auto it = std::upper_bound(changes.begin(), changes.end(), pos,
-                             [](size_t p, const NfcText::Change& c) { return p < c.out_begin; });
-  return it == changes.begin() ? nullptr : &*(it - 1);
-}
-
 }  // namespace
 
-NfcText::NfcText(const UnicodeTable& unicode, std::string_view input) : text_(input) {
+NfcText::NfcText(const UnicodeTable& unicode, std::string_view input) : AlignedText(input) {
   CUTAWAY_SPAN(span, "text::NfcText::NfcText", "input", input);
-  size_t copied = 0;    // input bytes that out_ already holds, once there is a change
   size_t previous = 0;  // where the character before `pos` begins
   bool valid = false;   // that character is one (and not a stray byte, or nothing)
   size_t length = 0;
@@ -83,36 +75,14 @@ NfcText::NfcText(const UnicodeTable& unicode, std::string_view input) : text_(in
     while (end < input.size() && (unicode.at(input, end, length) & kNfcUnsafe)) end += length;
     const std::string_view run = input.substr(begin, end - begin);
     if (std::string composed = compose(run); composed != run) {
-      out_.append(input, copied, begin - copied);
-      changes_.push_back({out_.size(), out_.size() + composed.size(), begin, end});
-      out_ += composed;
-      copied = end;
+      replace(begin, end, composed);
     }
     pos = end;
     valid = false;
   }
-  if (!changes_.empty() && !utf8_valid(input)) changes_.clear();
-  if (!changes_.empty()) {
-    out_.append(input, copied);
-    text_ = out_;
-  }
-  CUTAWAY_OUT(span, "text", text_, "changes", changes_.size());
-}
-
-size_t NfcText::input_begin(size_t pos) const {
-  const Change* change = last_before(changes_, pos);
-  if (!change) return pos;
-  return pos < change->out_end ? change->in_begin : pos - change->out_end + change->in_end;
-}
-
-size_t NfcText::input_end(size_t pos) const {
-  const Change* change = last_before(changes_, pos);
-  // A range may end where a change begins: it then ends before it.
-  if (change && change->out_begin == pos) {
-    return change->out_end == pos ? change->in_end : change->in_begin;
-  }
-  if (!change) return pos;
-  return pos < change->out_end ? change->in_end : pos - change->out_end + change->in_end;
+  if (changed() && !utf8_valid(input)) undo();
+  finish();
+  CUTAWAY_OUT(span, "text", text(), "changed", changed());
 }
 
 }  // namespace cutaway::text

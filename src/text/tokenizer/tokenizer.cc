@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/utf8.h"
-#include "text/tokenizer/byte_bpe_tokenizer.h"
+#include "text/tokenizer/vocabulary_tokenizer.h"
 #include "trace/trace.h"
 
 namespace cutaway::text {
@@ -23,6 +23,7 @@ constexpr std::string_view kTurnEnds[] = {
     "<|eom|>",                                  // Llama 4
     "<|end|>",                                  // Phi-3
     "<end_of_turn>",                            // Gemma
+    "<turn|>",                                  // Gemma 4
     "</s>",                                     // Llama 2, Mistral
     "<|return|>",                               // gpt-oss: end of the answer
     "<|call|>",                                 // gpt-oss: a tool call is complete
@@ -34,26 +35,29 @@ constexpr std::string_view kTurnEnds[] = {
 }  // namespace
 
 Result<Tokenizer::SpecialIds> read_special_ids(const Metadata& metadata, int32_t vocab_size,
-                                               bool default_add_bos) {
+                                               const SpecialDefaults& defaults) {
   CUTAWAY_SPAN(span, "text::read_special_ids", "vocab_size", vocab_size);
   Tokenizer::SpecialIds ids;
   struct Field {
     const char* key;
     int32_t* id;
+    int32_t fallback;
   };
-  const Field fields[] = {{"tokenizer.ggml.bos_token_id", &ids.bos},
-                          {"tokenizer.ggml.eos_token_id", &ids.eos},
-                          {"tokenizer.ggml.eot_token_id", &ids.eot},
-                          {"tokenizer.ggml.eom_token_id", &ids.eom},
-                          {"tokenizer.ggml.unknown_token_id", &ids.unknown},
-                          {"tokenizer.ggml.padding_token_id", &ids.padding}};
+  const Field fields[] = {{"tokenizer.ggml.bos_token_id", &ids.bos, defaults.bos},
+                          {"tokenizer.ggml.eos_token_id", &ids.eos, defaults.eos},
+                          {"tokenizer.ggml.eot_token_id", &ids.eot, -1},
+                          {"tokenizer.ggml.eom_token_id", &ids.eom, -1},
+                          {"tokenizer.ggml.unknown_token_id", &ids.unknown, defaults.unknown},
+                          {"tokenizer.ggml.padding_token_id", &ids.padding, -1}};
   for (const Field& field : fields) {
-    CUTAWAY_ASSIGN(const int64_t id, metadata.integer_or(field.key, -1, 0, vocab_size - 1));
+    const int32_t fallback = field.fallback < vocab_size ? field.fallback : -1;
+    CUTAWAY_ASSIGN(const int64_t id, metadata.integer_or(field.key, fallback, 0, vocab_size - 1));
     *field.id = static_cast<int32_t>(id);
   }
   CUTAWAY_ASSIGN(ids.add_bos, metadata.boolean_or("tokenizer.ggml.add_bos_token",
-                                                  default_add_bos && ids.bos >= 0));
-  CUTAWAY_ASSIGN(ids.add_eos, metadata.boolean_or("tokenizer.ggml.add_eos_token", false));
+                                                  defaults.add_bos && ids.bos >= 0));
+  CUTAWAY_ASSIGN(ids.add_eos, metadata.boolean_or("tokenizer.ggml.add_eos_token",
+                                                  defaults.add_eos && ids.eos >= 0));
   if (ids.add_bos && ids.bos < 0) {
     return Error{
         ErrorCode::kInvalidFile,
@@ -77,6 +81,12 @@ std::vector<int32_t> find_end_ids(const Tokenizer::SpecialIds& ids, const Vocabu
     const int32_t id = vocabulary.find_special(spelling);
     if (id >= 0 && vocabulary.type(id) == TokenType::kControl) ends.push_back(id);
   }
+  // gpt-oss writes <|end|> after each part of an answer; <|return|> and <|call|> end its turn.
+  const int32_t part_end = vocabulary.find_special("<|end|>");
+  if (vocabulary.find_special("<|return|>") >= 0 && vocabulary.find_special("<|call|>") >= 0 &&
+      part_end != ids.eos && part_end != ids.eot) {
+    std::erase(ends, part_end);
+  }
   std::erase(ends, -1);
   std::sort(ends.begin(), ends.end());
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
@@ -84,16 +94,30 @@ std::vector<int32_t> find_end_ids(const Tokenizer::SpecialIds& ids, const Vocabu
   return ends;
 }
 
+Result<VocabularyTokenizer::Parts> VocabularyTokenizer::Parts::read(
+    const Metadata& metadata, const std::string& model, Spelling spelling,
+    const SpecialDefaults& defaults) {
+  CUTAWAY_SPAN(span, "text::VocabularyTokenizer::Parts::read", "model", model);
+  CUTAWAY_ASSIGN(Vocabulary vocabulary, Vocabulary::read(metadata, spelling));
+  CUTAWAY_ASSIGN(SpecialMatcher specials, SpecialMatcher::create(vocabulary));
+  CUTAWAY_ASSIGN(const SpecialIds ids, read_special_ids(metadata, vocabulary.size(), defaults));
+  return Parts{model, std::make_shared<const Vocabulary>(std::move(vocabulary)),
+               std::move(specials), ids};
+}
+
 Result<std::shared_ptr<const Tokenizer>> Tokenizer::create(const Metadata& metadata) {
   CUTAWAY_SPAN(span, "text::Tokenizer::create");
   CUTAWAY_ASSIGN(const std::string model, metadata.string("tokenizer.ggml.model"));
-  if (model != "gpt2") {
-    return Error{
-        ErrorCode::kUnsupported,
-        "tokenizer.ggml.model is \"" + model + "\"; this build knows gpt2 (byte-level BPE)",
-        "tokenizer.ggml.model"};
+  std::shared_ptr<const Tokenizer> tokenizer;
+  if (model == "gpt2" || model == "llama" || model == "gemma4") {
+    CUTAWAY_ASSIGN(tokenizer, create_bpe(metadata, model));
+  } else {
+    return Error{ErrorCode::kUnsupported,
+                 "tokenizer.ggml.model is \"" + model +
+                     "\"; this build knows gpt2 (byte-level BPE), llama (SentencePiece's BPE) and "
+                     "gemma4",
+                 "tokenizer.ggml.model"};
   }
-  CUTAWAY_ASSIGN(std::shared_ptr<const Tokenizer> tokenizer, create_byte_bpe(metadata));
   CUTAWAY_OUT(span, "model", tokenizer->model_name(), "pre", tokenizer->pre_tokenizer_name(),
               "vocab_size", tokenizer->vocab_size());
   return tokenizer;
@@ -116,7 +140,15 @@ Result<std::vector<int32_t>> Tokenizer::encode_ids(std::string_view text, bool p
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool special) const {
   CUTAWAY_SPAN(span, "text::Tokenizer::decode", "ids", ids, "special", special);
   std::string out;
-  for (const int32_t id : ids) out += token_bytes(id, special);
+  bool first = has_space_prefix();  // no text yet
+  for (const int32_t id : ids) {
+    std::string_view bytes = token_bytes(id, special);
+    if (first && !bytes.empty()) {
+      if (bytes[0] == ' ' && token_type(id) == TokenType::kNormal) bytes.remove_prefix(1);
+      first = false;
+    }
+    out += bytes;
+  }
   CUTAWAY_OUT(span, "text", out);
   return out;
 }

@@ -70,6 +70,7 @@ class Tokenizer {
   // The bytes of one token. Control tokens give their spelling when `special`, else nothing.
   // Precondition: 0 <= id < vocab_size().
   virtual std::string_view token_bytes(int32_t id, bool special) const = 0;
+  // Where encode() puts a space in front of every text, decode() takes one off its own beginning.
   std::string decode(std::span<const int32_t> ids, bool special) const;
 
   // What a person is shown: the bytes, invalid UTF-8 as U+FFFD; control tokens by their spelling.
@@ -90,8 +91,21 @@ class Tokenizer {
   // file's list may lack (TRAPS). Sorted.
   virtual const std::vector<int32_t>& end_ids() const = 0;
 
-  virtual std::string_view model_name() const = 0;          // "gpt2" (byte-level BPE)
-  virtual std::string_view pre_tokenizer_name() const = 0;  // "smollm", "qwen2", …
+  // tokenizer.ggml.model: "gpt2" (byte-level BPE), "llama" (SentencePiece's BPE), "gemma4" (merges
+  // over characters), "bert" (WordPiece) or "t5" (Unigram).
+  virtual std::string_view model_name() const = 0;
+  virtual std::string_view pre_tokenizer_name() const = 0;  // "smollm", "qwen2", … of "gpt2"
+
+  // What may change between a text without special tokens and decode(encode(text)).
+  enum class Normalization {
+    kNone,
+    kNfc,     // valid UTF-8 becomes NFC
+    kSpaces,  // SentencePiece's sign for a space, U+2581, becomes a space; see docs/tokenizers.md
+    kLossy,   // case, accents, white space, characters without a token: BERT, and where the file's
+              // character map or remove_extra_whitespaces says so
+  };
+  virtual Normalization normalization() const = 0;
+  virtual bool has_space_prefix() const = 0;  // see decode()
 };
 
 }  // namespace cutaway::text

@@ -38,10 +38,75 @@ Result<std::vector<TokenType>> read_types(const Metadata& metadata, size_t count
   return types;
 }
 
+// The byte that "<0x41>" stands for; −1: another spelling.
+int byte_of_spelling(std::string_view token) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  };
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  const int high = digit(token[3]), low = digit(token[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
+// The tokens that are found as whole spellings.
+bool is_special(TokenType type) {
+  return type == TokenType::kControl || type == TokenType::kUserDefined ||
+         type == TokenType::kUnknown;
+}
+
 }  // namespace
 
-Result<Vocabulary> Vocabulary::read_byte_level(const Metadata& metadata) {
-  CUTAWAY_SPAN(span, "text::Vocabulary::read_byte_level");
+std::string without_space_marks(std::string_view spelling) {
+  std::string out;
+  for (size_t pos = 0;;) {
+    const size_t mark = spelling.find("\u2581", pos);
+    out.append(spelling, pos, mark - pos);
+    if (mark == std::string_view::npos) return out;
+    out += ' ';
+    pos = mark + 3;
+  }
+}
+
+// Appends the bytes of a token to the arena; true: ordinary text may become it.
+Result<bool> Vocabulary::add_text(int32_t id, std::string_view token, Spelling spelling) {
+  const TokenType type = types_[static_cast<size_t>(id)];
+  if (spelling == Spelling::kByteLevel) {
+    // Unused and "byte" tokens of a byte-level file are never made from text.
+    if (type == TokenType::kNormal) {
+      const size_t begin = arena_.size();
+      arena_.resize(begin + token.size());
+      const int64_t n = byte_level_decode(token, arena_.data() + begin);
+      arena_.resize(begin + static_cast<size_t>(std::max<int64_t>(n, 0)));
+      if (n == 1) byte_tokens_[static_cast<uint8_t>(arena_.back())] = id;
+      if (n >= 0) return n > 0;
+    }
+    arena_ += token;
+    return false;
+  }
+  if (type == TokenType::kByte) {
+    const int byte = byte_of_spelling(token);
+    if (byte < 0) {
+      return Error{
+          ErrorCode::kInvalidFile,
+          fmt::format("{}[{}] is a byte token, but not spelled <0x00> to <0xFF>", kTokens, id),
+          kTokens};
+    }
+    arena_ += static_cast<char>(byte);
+    byte_tokens_[static_cast<size_t>(byte)] = id;
+    return false;
+  }
+  if (type == TokenType::kControl || type == TokenType::kUnknown) {
+    arena_ += token;
+    return false;
+  }
+  arena_ += without_space_marks(token);
+  return type != TokenType::kUserDefined && !token.empty();
+}
+
+Result<Vocabulary> Vocabulary::read(const Metadata& metadata, Spelling spelling) {
+  CUTAWAY_SPAN(span, "text::Vocabulary::read", "byte_level", spelling == Spelling::kByteLevel);
   CUTAWAY_ASSIGN(const std::vector<std::string>* tokens, metadata.strings(kTokens));
   size_t total = 0;
   for (const std::string& token : *tokens) total += token.size();
@@ -53,32 +118,21 @@ Result<Vocabulary> Vocabulary::read_byte_level(const Metadata& metadata) {
                  kTokens};
   }
   Vocabulary v;
+  v.spelling_ = spelling;
   CUTAWAY_ASSIGN(v.types_, read_types(metadata, tokens->size()));
-  v.arena_.resize(total);
+  v.arena_.reserve(total);
   v.offsets_.reserve(tokens->size() + 1);
   v.is_text_.assign(tokens->size(), false);
   v.byte_tokens_.fill(-1);
-  char* out = v.arena_.data();
   for (size_t i = 0; i < tokens->size(); ++i) {
-    v.offsets_.push_back(static_cast<uint32_t>(out - v.arena_.data()));
-    const std::string& token = (*tokens)[i];
-    const TokenType type = v.types_[i];
-    const bool special = type == TokenType::kControl || type == TokenType::kUserDefined;
-    // Unused, unknown and "byte" tokens of a byte-level file are never made from text.
-    const int64_t n = type == TokenType::kNormal ? byte_level_decode(token, out) : -1;
-    if (n < 0) {
-      std::copy(token.begin(), token.end(), out);
-      out += token.size();
-      if (special) v.specials_.push_back(static_cast<int32_t>(i));
-      continue;
-    }
-    if (n > 0) v.is_text_[i] = true;
-    if (n == 1) v.byte_tokens_[static_cast<uint8_t>(*out)] = static_cast<int32_t>(i);
-    v.longest_text_ = std::max(v.longest_text_, static_cast<size_t>(n));
-    out += n;
+    const size_t begin = v.arena_.size();
+    v.offsets_.push_back(static_cast<uint32_t>(begin));
+    CUTAWAY_ASSIGN(const bool is_text, v.add_text(static_cast<int32_t>(i), (*tokens)[i], spelling));
+    v.is_text_[i] = is_text;
+    if (is_text) v.longest_text_ = std::max(v.longest_text_, v.arena_.size() - begin);
+    if (is_special(v.types_[i])) v.specials_.push_back(static_cast<int32_t>(i));
   }
-  v.offsets_.push_back(static_cast<uint32_t>(out - v.arena_.data()));
-  v.arena_.resize(v.offsets_.back());
+  v.offsets_.push_back(static_cast<uint32_t>(v.arena_.size()));
   v.index_text();
   v.specials_by_spelling_ = v.specials_;
   std::sort(v.specials_by_spelling_.begin(), v.specials_by_spelling_.end(),

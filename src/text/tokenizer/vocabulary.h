@@ -13,14 +13,24 @@
 
 namespace cutaway::text {
 
+// How a file writes the text of a token.
+enum class Spelling {
+  kByteLevel,      // every byte as a printable character (byte_level.h)
+  kSentencePiece,  // UTF-8 with \u2581 for a space; a byte that has no other token is <0x00> …
+                   // <0xFF>
+};
+
+// Text in SentencePiece's spelling: every \u2581 becomes a space.
+std::string without_space_marks(std::string_view spelling);
+
 class Vocabulary {
  public:
-  // Reads tokenizer.ggml.tokens and .token_type of a byte-level vocabulary. Errors kInvalidFile.
-  static Result<Vocabulary> read_byte_level(const Metadata& metadata);
+  // Reads tokenizer.ggml.tokens and .token_type. Errors kInvalidFile.
+  static Result<Vocabulary> read(const Metadata& metadata, Spelling spelling);
 
   int32_t size() const { return static_cast<int32_t>(types_.size()); }
   TokenType type(int32_t id) const { return types_[static_cast<size_t>(id)]; }
-  // Normal tokens: the bytes that they stand for. Others: their spelling.
+  // Normal and byte tokens: the bytes that they stand for. Others: their spelling.
   std::string_view bytes(int32_t id) const {
     return {arena_.data() + offsets_[static_cast<size_t>(id)],
             offsets_[static_cast<size_t>(id) + 1] - offsets_[static_cast<size_t>(id)]};
@@ -30,11 +40,12 @@ class Vocabulary {
   // that only match as a whole spelling are not among them. Of equal tokens, the last.
   int32_t find_text(std::string_view bytes) const;
   bool is_text(int32_t id) const { return is_text_[static_cast<size_t>(id)]; }
+  Spelling spelling() const { return spelling_; }
   bool has_duplicates() const { return has_duplicates_; }  // two such tokens with equal bytes
   int32_t byte_token(uint8_t byte) const { return byte_tokens_[byte]; }  // −1: none
   size_t longest_text() const { return longest_text_; }  // bytes of the longest of them
 
-  // By spelling, control and user-defined tokens only; −1: none.
+  // By spelling, control, unknown and user-defined tokens only; −1: none.
   int32_t find_special(std::string_view spelling) const;
   const std::vector<int32_t>& specials() const { return specials_; }  // ids, ascending
 
@@ -43,6 +54,7 @@ class Vocabulary {
     uint32_t hash;
     int32_t id;  // −1: free
   };
+  Result<bool> add_text(int32_t id, std::string_view token, Spelling spelling);
   void index_text();
 
   std::string arena_;              // the bytes of all tokens, one after another
@@ -54,6 +66,7 @@ class Vocabulary {
   std::array<int32_t, 256> byte_tokens_{};
   size_t longest_text_ = 0;
   bool has_duplicates_ = false;
+  Spelling spelling_ = Spelling::kByteLevel;
 };
 
 }  // namespace cutaway::text
