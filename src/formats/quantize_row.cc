@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/check.h"
+#include "formats/quantize_search.h"
 
 // Inner loops run over eight lanes in plain arrays: compilers make vectors of them at -O2, and
 // maxima and minima have the same value in any order.
@@ -119,12 +120,34 @@ void put_q4_1(const float* x, int64_t n, uint8_t* out) noexcept {
   }
 }
 
+template <DType type>
+void put_blocks(const float* x, int64_t n, uint8_t* out) noexcept {
+  quantize_row_plain(type, x, n, out);
+}
+
 using PutRow = void (*)(const float* x, int64_t n, uint8_t* out) noexcept;
 
 // A new type is one line in each of these two.
-constexpr DType kTypes[] = {DType::kF32,  DType::kF16,  DType::kBF16,
-                            DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
-constexpr PutRow kPut[] = {put_f32, put_f16, put_bf16, put_q8_0, put_q4_0, put_q4_1};
+constexpr DType kTypes[] = {DType::kF32,    DType::kF16,   DType::kBF16, DType::kQ8_0,
+                            DType::kQ6_K,   DType::kQ5_K,  DType::kQ5_1, DType::kQ5_0,
+                            DType::kQ4_1,   DType::kQ4_0,  DType::kQ4_K, DType::kIQ4_NL,
+                            DType::kIQ4_XS, DType::kMXFP4, DType::kQ3_K, DType::kQ2_K};
+constexpr PutRow kPut[] = {put_f32,
+                           put_f16,
+                           put_bf16,
+                           put_q8_0,
+                           put_blocks<DType::kQ6_K>,
+                           put_blocks<DType::kQ5_K>,
+                           put_blocks<DType::kQ5_1>,
+                           put_blocks<DType::kQ5_0>,
+                           put_q4_1,
+                           put_q4_0,
+                           put_blocks<DType::kQ4_K>,
+                           put_blocks<DType::kIQ4_NL>,
+                           put_blocks<DType::kIQ4_XS>,
+                           put_blocks<DType::kMXFP4>,
+                           put_blocks<DType::kQ3_K>,
+                           put_blocks<DType::kQ2_K>};
 static_assert(std::size(kTypes) == std::size(kPut));
 
 PutRow writer_of(DType type) noexcept {
@@ -137,6 +160,33 @@ PutRow writer_of(DType type) noexcept {
 std::span<const DType> row_types() noexcept { return kTypes; }
 
 bool is_row_type(DType type) noexcept { return writer_of(type) != nullptr; }
+
+DType fitting_type(DType type, int64_t cols) noexcept {
+  const auto fits = [&](DType t) { return cols % dtype_traits(t).block_elements == 0; };
+  if (fits(type)) return type;
+  DType smaller = type;
+  switch (type) {
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+      smaller = DType::kQ4_0;
+      break;
+    case DType::kQ4_K:
+      smaller = DType::kQ5_0;
+      break;
+    case DType::kQ5_K:
+      smaller = DType::kQ5_1;
+      break;
+    case DType::kQ6_K:
+      smaller = DType::kQ8_0;
+      break;
+    case DType::kIQ4_XS:
+      smaller = DType::kIQ4_NL;
+      break;
+    default:
+      break;
+  }
+  return fits(smaller) ? smaller : DType::kF16;
+}
 
 void quantize_row(DType type, const float* values, int64_t n, uint8_t* out) noexcept {
   const PutRow put = writer_of(type);

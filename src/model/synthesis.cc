@@ -18,7 +18,10 @@ using Kind = SynthesisTensor::Kind;
 
 constexpr float kGainSpread = 0.1f, kBiasSpread = 0.1f;
 
-DType stored_type(Kind kind, DType type) { return kind == Kind::kMatrix ? type : DType::kF32; }
+DType stored_type(const SynthesisTensor& tensor, DType type) {
+  if (tensor.kind != Kind::kMatrix) return DType::kF32;
+  return formats::fitting_type(type, tensor.shape[tensor.shape.rank() - 1]);
+}
 
 // Answers every request of an architecture's loader, and remembers what was asked for.
 class Recorder final : public arch::WeightSource {
@@ -114,7 +117,7 @@ class Producer {
  public:
   Producer(const SynthesisTensor& tensor, DType type, uint64_t seed, ThreadPool& pool)
       : tensor_(tensor),
-        type_(stored_type(tensor.kind, type)),
+        type_(stored_type(tensor, type)),
         random_(seed, tensor.name),
         pool_(pool),
         cols_(tensor.shape[tensor.shape.rank() - 1]),
@@ -223,8 +226,7 @@ uint64_t Synthesis::tensor_bytes(DType type) const {
   CUTAWAY_SPAN(span, "model::Synthesis::tensor_bytes", "type", dtype_name(type));
   uint64_t bytes = 0;
   for (const SynthesisTensor& tensor : tensors) {
-    bytes +=
-        dtype_bytes(stored_type(tensor.kind, type), static_cast<size_t>(tensor.shape.elements()));
+    bytes += dtype_bytes(stored_type(tensor, type), static_cast<size_t>(tensor.shape.elements()));
   }
   CUTAWAY_OUT(span, "bytes", bytes);
   return bytes;
@@ -270,7 +272,7 @@ void add_synthesis_tensors(const Synthesis& synthesis, DType type, uint64_t seed
   const uint64_t total = synthesis.tensor_bytes(type);
   const auto done = std::make_shared<uint64_t>(0);
   for (const SynthesisTensor& tensor : synthesis.tensors) {
-    writer.add_tensor(tensor.name, stored_type(tensor.kind, type), tensor.shape,
+    writer.add_tensor(tensor.name, stored_type(tensor, type), tensor.shape,
                       [&tensor, &pool, type, seed, report, total,
                        done](const formats::GgufWriter::Append& append) -> Status {
                         const Producer producer(tensor, type, seed, pool);

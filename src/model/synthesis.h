@@ -35,7 +35,7 @@ struct Synthesis {
   uint64_t parameters = 0;  // constants apart: the count that makers publish
   std::vector<SynthesisTensor> tensors;
 
-  // Of all tensors, with the matrices in `type`.
+  // Of all tensors, with the matrices in `type` (or what fits their rows: formats::fitting_type).
   uint64_t tensor_bytes(DType type) const;
 };
 

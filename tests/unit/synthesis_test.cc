@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include "base/hash.h"
 #include "cutaway/engine.h"
 #include "formats/gguf.h"
+#include "kernels/layout.h"
 #include "model/random_rows.h"
 #include "ops/rope.h"
 #include "tests/golden/safetensors.h"
@@ -111,11 +113,20 @@ TEST_F(Synthesis, ParametersAreThePublishedOnes) {
   }
 }
 
+// Whether this build can compute with every tensor of a file; reading it can any.
+bool has_products(const std::string& file) {
+  auto model = formats::open_gguf(file);
+  EXPECT_TRUE(model.ok()) << model.error().message;
+  return std::all_of((*model)->tensors.begin(), (*model)->tensors.end(),
+                     [](const auto& t) { return kernels::layout_of(t.dtype).has_value(); });
+}
+
 TEST_F(Synthesis, EveryTypeLoadsAndWritesFiniteNumbers) {
   for (const std::string& type : synthesis_types()) {
     const SynthesisResult made = make(request("smollm2-135m", type, 2));
     EXPECT_EQ(made.bytes, fs::file_size(path("m.gguf"))) << type;
     EXPECT_EQ(made.type, type);
+    if (!has_products(path("m.gguf"))) continue;
     auto taps = this->taps(path("m.gguf"), {"logits"});
     ASSERT_TRUE(taps.contains("logits")) << type;
     const testing::SafeTensor& logits = taps.at("logits");
@@ -233,7 +244,7 @@ TEST_F(Synthesis, WrongRequestsNameWhatWouldDo) {
   EXPECT_EQ(error.field, "shape");
   EXPECT_THAT(error.message, HasSubstr("did you mean 'llama-3.1-8b'"));
   EXPECT_THAT(error.message, HasSubstr("qwen2.5-7b"));
-  error = error_of(request("smollm2-135m", "Q4_K", 1));
+  error = error_of(request("smollm2-135m", "Q4_2", 1));
   EXPECT_EQ(error.field, "type");
   EXPECT_THAT(error.message, HasSubstr("Q8_0"));
   error = error_of(request("smollm2-135m", "Q4_1", 31));
