@@ -22,7 +22,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # The embedding is the head too (tied); what llama.cpp gives a head by itself would be another type
 # than the file is named after.
-TYPES = {"F16": None, "Q8_0": None, "Q4_0": "Q8_0", "Q4_1": "Q8_0"}
+TYPES = {"F16": None, "Q8_0": None, "Q4_0": "Q8_0", "Q4_1": "Q8_0", "Q5_0": "Q8_0", "Q5_1": "Q8_0",
+         "IQ4_NL": "Q8_0", "Q4_K_M": None}
 
 
 def home() -> Path:

@@ -63,7 +63,11 @@ struct Weights {
         case DType::kBF16:
           std::memcpy(&stored[i], &brain, 2);
           break;
+        case DType::kMXFP4:
+          stored[i] = 122;
+          break;
         case DType::kQ4_1:
+        case DType::kQ5_1:
           std::memcpy(&stored[i + 2], &scale, 2);
           [[fallthrough]];
         default:
@@ -233,7 +237,8 @@ void register_all(const KernelTable* table) {
     int64_t rows, cols;
     std::vector<DType> q8, f32;
   };
-  const std::vector<DType> quantised = {DType::kQ4_1, DType::kQ4_0, DType::kQ8_0};
+  const std::vector<DType> quantised = {DType::kQ4_1, DType::kQ4_0,   DType::kQ8_0, DType::kQ5_0,
+                                        DType::kQ5_1, DType::kIQ4_NL, DType::kMXFP4};
   const std::vector<DType> plain = {DType::kF16, DType::kBF16, DType::kF32, DType::kQ4_1};
   const Run runs[] = {{576, 576, quantised, plain},
                       {1536, 576, quantised, plain},

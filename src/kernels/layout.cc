@@ -15,6 +15,12 @@ T load(const uint8_t* bytes, int64_t index) noexcept {
   return value;
 }
 
+template <typename Block>
+void unpack_blocks(const uint8_t* group, int64_t r, int64_t cols, float* out) noexcept {
+  const auto* blocks = reinterpret_cast<const Block*>(group);
+  for (int64_t k = 0; k < cols; ++k) out[k] = weight_at(blocks[k / kBlockK], r, k % kBlockK);
+}
+
 }  // namespace
 
 const char* layout_name(Layout layout) noexcept {
@@ -31,6 +37,14 @@ const char* layout_name(Layout layout) noexcept {
       return "brain";
     case Layout::kFloat:
       return "float";
+    case Layout::kFiveMin:
+      return "five_min";
+    case Layout::kFive:
+      return "five";
+    case Layout::kNonlinear:
+      return "nonlinear";
+    case Layout::kMicro:
+      return "microscaled";
   }
   return "?";
 }
@@ -50,15 +64,19 @@ std::optional<Layout> layout_of(DType type) noexcept {
     case DType::kQ4_1:
       return Layout::kNibbleMin;
     case DType::kQ5_0:
+      return Layout::kFive;
     case DType::kQ5_1:
+      return Layout::kFiveMin;
+    case DType::kIQ4_NL:
+      return Layout::kNonlinear;
+    case DType::kMXFP4:
+      return Layout::kMicro;
     case DType::kQ2_K:
     case DType::kQ3_K:
     case DType::kQ4_K:
     case DType::kQ5_K:
     case DType::kQ6_K:
-    case DType::kIQ4_NL:
     case DType::kIQ4_XS:
-    case DType::kMXFP4:
     case DType::kI32:  // integers are no weights
       break;
   }
@@ -69,10 +87,6 @@ Layout layout_for(DType type) noexcept {
   const std::optional<Layout> layout = layout_of(type);
   CUTAWAY_CHECK(layout.has_value());
   return *layout;
-}
-
-bool is_blocked(Layout layout) noexcept {
-  return layout == Layout::kNibbleMin || layout == Layout::kNibble || layout == Layout::kByte;
 }
 
 size_t group_bytes(Layout layout, int64_t cols) noexcept {
@@ -91,6 +105,14 @@ size_t group_bytes(Layout layout, int64_t cols) noexcept {
       return k * kGroupRows * sizeof(uint16_t);
     case Layout::kFloat:
       return k * kGroupRows * sizeof(float);
+    case Layout::kFiveMin:
+      return blocks * sizeof(FiveMinBlock);
+    case Layout::kFive:
+      return blocks * sizeof(FiveBlock);
+    case Layout::kNonlinear:
+      return blocks * sizeof(NonlinearBlock);
+    case Layout::kMicro:
+      return blocks * sizeof(MicroBlock);
   }
   return 0;
 }
@@ -99,36 +121,34 @@ void unpack_row(const PackedMatrix& matrix, int64_t row, float* out) noexcept {
   CUTAWAY_CHECK(row >= 0 && row < matrix.rows);
   const uint8_t* group = matrix.group(row / kGroupRows);
   const int64_t r = row % kGroupRows;
-  for (int64_t k = 0; k < matrix.cols; ++k) {
-    const int64_t b = k / kBlockK;
-    const int64_t i = k % kBlockK;
-    switch (matrix.layout) {
-      case Layout::kNibbleMin: {
-        const auto& block = reinterpret_cast<const NibbleMinBlock*>(group)[b];
-        out[k] = f16_to_f32(block.d[r]) * static_cast<float>(nibble_at(block.q, r, i)) +
-                 f16_to_f32(block.m[r]);
-        break;
-      }
-      case Layout::kNibble: {
-        const auto& block = reinterpret_cast<const NibbleBlock*>(group)[b];
-        out[k] = f16_to_f32(block.d[r]) * static_cast<float>(nibble_at(block.q, r, i) - 8);
-        break;
-      }
-      case Layout::kByte: {
-        const auto& block = reinterpret_cast<const ByteBlock*>(group)[b];
-        out[k] = f16_to_f32(block.d[r]) * static_cast<float>(byte_at(block, r, i));
-        break;
-      }
-      case Layout::kHalf:
+  switch (matrix.layout) {
+    case Layout::kNibbleMin:
+      return unpack_blocks<NibbleMinBlock>(group, r, matrix.cols, out);
+    case Layout::kNibble:
+      return unpack_blocks<NibbleBlock>(group, r, matrix.cols, out);
+    case Layout::kByte:
+      return unpack_blocks<ByteBlock>(group, r, matrix.cols, out);
+    case Layout::kFiveMin:
+      return unpack_blocks<FiveMinBlock>(group, r, matrix.cols, out);
+    case Layout::kFive:
+      return unpack_blocks<FiveBlock>(group, r, matrix.cols, out);
+    case Layout::kNonlinear:
+      return unpack_blocks<NonlinearBlock>(group, r, matrix.cols, out);
+    case Layout::kMicro:
+      return unpack_blocks<MicroBlock>(group, r, matrix.cols, out);
+    case Layout::kHalf:
+      for (int64_t k = 0; k < matrix.cols; ++k) {
         out[k] = f16_to_f32(load<uint16_t>(group, k * kGroupRows + r));
-        break;
-      case Layout::kBrain:
+      }
+      return;
+    case Layout::kBrain:
+      for (int64_t k = 0; k < matrix.cols; ++k) {
         out[k] = bf16_to_f32(load<uint16_t>(group, k * kGroupRows + r));
-        break;
-      case Layout::kFloat:
-        out[k] = load<float>(group, k * kGroupRows + r);
-        break;
-    }
+      }
+      return;
+    case Layout::kFloat:
+      for (int64_t k = 0; k < matrix.cols; ++k) out[k] = load<float>(group, k * kGroupRows + r);
+      return;
   }
 }
 

@@ -8,8 +8,14 @@
 //   kNibbleMin  f16 d[16]; f16 m[16]; u8 q[4][64]      w = d · q + m                 Q4_1
 //   kNibble     f16 d[16]; u8 q[4][64]                 w = d · (q − 8)               Q4_0
 //   kByte       f16 d[16]; i8 q[8][64]                 w = d · q                     Q8_0
+//   kFiveMin    f16 d[16]; f16 m[16]; u8 h[64]; u8 q[4][64]
+//                                                      w = d · q + m                 Q5_1
+//   kFive       f16 d[16]; u8 h[64]; u8 q[4][64]       w = d · (q − 16)              Q5_0
+//   kNonlinear  f16 d[16]; u8 q[4][64]                 w = d · kIQ4Values[q]         IQ4_NL
+//   kMicro      e8m0 e[16]; u8 q[4][64]                w = 2^(e−128) · kMXFP4Values[q]
+//                                                                                    MXFP4
 //     q[j][4·r + i]: row r, K element 4·j + i; nibbles: low half K = 4·j + i, high half 16 + 4·j +
-//     i
+//     i; bit j of h[4·r + i] is bit 4 of the q of K = 4·j + i
 //   layout      per K element                                                        from
 //   kHalf       f16 w[16]                                                            F16
 //   kBrain      bf16 w[16]                                                           BF16
@@ -29,8 +35,19 @@ namespace cutaway::kernels {
 inline constexpr int64_t kGroupRows = 16;
 inline constexpr int64_t kBlockK = 32;
 
-enum class Layout : uint8_t { kNibbleMin, kNibble, kByte, kHalf, kBrain, kFloat };
-inline constexpr int kLayoutCount = 6;
+enum class Layout : uint8_t {
+  kNibbleMin,
+  kNibble,
+  kByte,
+  kHalf,
+  kBrain,
+  kFloat,
+  kFiveMin,
+  kFive,
+  kNonlinear,
+  kMicro,
+};
+inline constexpr int kLayoutCount = 10;
 
 const char* layout_name(Layout layout) noexcept;
 // The layout that a stored type is packed into; nullopt: the type is no weight, or has no products
@@ -39,7 +56,9 @@ std::optional<Layout> layout_of(DType type) noexcept;
 // The same for a type that has one.
 Layout layout_for(DType type) noexcept;
 // True for the layouts whose K must be a multiple of kBlockK.
-bool is_blocked(Layout layout) noexcept;
+constexpr bool is_blocked(Layout layout) noexcept {
+  return layout != Layout::kHalf && layout != Layout::kBrain && layout != Layout::kFloat;
+}
 
 // Bytes of one group of 16 rows × cols. Precondition: cols fits the layout.
 size_t group_bytes(Layout layout, int64_t cols) noexcept;

@@ -52,6 +52,69 @@ bool pack_row_q4_0(const uint8_t* row, int64_t cols, int64_t r, uint8_t* group) 
   return finite;
 }
 
+// Bit i of a block's fifth bits to where the interleaved ones have it.
+void spread_fifth_bits(const uint8_t (&from)[4], int64_t r, uint8_t (&to)[4 * kGroupRows]) {
+  uint32_t bits;
+  std::memcpy(&bits, from, sizeof(bits));
+  for (int64_t i = 0; i < 4; ++i) {
+    uint32_t byte = 0;
+    for (int64_t j = 0; j < 8; ++j) byte |= (bits >> (4 * j + i) & 1u) << j;
+    to[4 * r + i] = static_cast<uint8_t>(byte);
+  }
+}
+
+bool pack_row_q5_1(const uint8_t* row, int64_t cols, int64_t r, uint8_t* group) noexcept {
+  bool finite = true;
+  for (int64_t b = 0; b < cols / kBlockK; ++b) {
+    const auto from = load<BlockQ5_1>(row, b);
+    auto& to = reinterpret_cast<FiveMinBlock*>(group)[b];
+    to.d[r] = from.d;
+    to.m[r] = from.m;
+    spread_nibbles(from.q, r, to.q);
+    spread_fifth_bits(from.qh, r, to.fifth);
+    finite &= finite_f16(from.d) && finite_f16(from.m);
+  }
+  return finite;
+}
+
+bool pack_row_q5_0(const uint8_t* row, int64_t cols, int64_t r, uint8_t* group) noexcept {
+  bool finite = true;
+  for (int64_t b = 0; b < cols / kBlockK; ++b) {
+    const auto from = load<BlockQ5_0>(row, b);
+    auto& to = reinterpret_cast<FiveBlock*>(group)[b];
+    to.d[r] = from.d;
+    spread_nibbles(from.q, r, to.q);
+    spread_fifth_bits(from.qh, r, to.fifth);
+    finite &= finite_f16(from.d);
+  }
+  return finite;
+}
+
+bool pack_row_iq4_nl(const uint8_t* row, int64_t cols, int64_t r, uint8_t* group) noexcept {
+  bool finite = true;
+  for (int64_t b = 0; b < cols / kBlockK; ++b) {
+    const auto from = load<BlockIQ4_NL>(row, b);
+    auto& to = reinterpret_cast<NonlinearBlock*>(group)[b];
+    to.d[r] = from.d;
+    spread_nibbles(from.q, r, to.q);
+    finite &= finite_f16(from.d);
+  }
+  return finite;
+}
+
+bool pack_row_mxfp4(const uint8_t* row, int64_t cols, int64_t r, uint8_t* group) noexcept {
+  constexpr uint8_t kLastFinite = 252;  // 2^(252 − 128) · 12 < 2^128; 255 is the NaN of E8M0
+  bool finite = true;
+  for (int64_t b = 0; b < cols / kBlockK; ++b) {
+    const auto from = load<BlockMXFP4>(row, b);
+    auto& to = reinterpret_cast<MicroBlock*>(group)[b];
+    to.e[r] = from.e;
+    spread_nibbles(from.q, r, to.q);
+    finite &= from.e <= kLastFinite;
+  }
+  return finite;
+}
+
 bool pack_row_q8_0(const uint8_t* row, int64_t cols, int64_t r, uint8_t* group) noexcept {
   bool finite = true;
   for (int64_t b = 0; b < cols / kBlockK; ++b) {
@@ -86,6 +149,14 @@ bool pack_row(const uint8_t* row, DType type, int64_t cols, int64_t r, uint8_t* 
       return pack_row_q4_0(row, cols, r, group);
     case DType::kQ8_0:
       return pack_row_q8_0(row, cols, r, group);
+    case DType::kQ5_1:
+      return pack_row_q5_1(row, cols, r, group);
+    case DType::kQ5_0:
+      return pack_row_q5_0(row, cols, r, group);
+    case DType::kIQ4_NL:
+      return pack_row_iq4_nl(row, cols, r, group);
+    case DType::kMXFP4:
+      return pack_row_mxfp4(row, cols, r, group);
     case DType::kF16:
       return pack_row_plain<uint16_t>(row, cols, r, group, finite_f16);
     case DType::kBF16:

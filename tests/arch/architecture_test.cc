@@ -36,7 +36,8 @@ std::vector<Case> cases() {
     int index = 0;
     for (const Metadata& config : architecture.tiny_configs()) {
       for (const DType type :
-           {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1}) {
+           {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kQ4_1,
+            DType::kQ5_0, DType::kQ5_1, DType::kIQ4_NL, DType::kMXFP4}) {
         // Every option at every type would say little more than each at one.
         const bool keep = type != DType::kF16;
         out.push_back({&architecture, config, type, keep, kernels::KvType::kF16,

@@ -60,6 +60,33 @@ std::vector<uint8_t> random_weights(DType type, int64_t rows, int64_t cols, std:
         put(bytes, block);
         break;
       }
+      case DType::kQ5_0: {
+        BlockQ5_0 block{f32_to_f16(scale(random) / 2), {}, {}};
+        for (uint8_t& q : block.qh) q = static_cast<uint8_t>(byte(random));
+        for (uint8_t& q : block.q) q = static_cast<uint8_t>(byte(random));
+        put(bytes, block);
+        break;
+      }
+      case DType::kQ5_1: {
+        BlockQ5_1 block{f32_to_f16(scale(random) / 2), f32_to_f16(scale(random) * 8), {}, {}};
+        for (uint8_t& q : block.qh) q = static_cast<uint8_t>(byte(random));
+        for (uint8_t& q : block.q) q = static_cast<uint8_t>(byte(random));
+        put(bytes, block);
+        break;
+      }
+      case DType::kIQ4_NL: {
+        BlockIQ4_NL block{f32_to_f16(scale(random) / 16), {}};
+        for (uint8_t& q : block.q) q = static_cast<uint8_t>(byte(random));
+        put(bytes, block);
+        break;
+      }
+      case DType::kMXFP4: {
+        BlockMXFP4 block{static_cast<uint8_t>(122 + byte(random) % 6), {}};
+        if (byte(random) < 8) block.e = static_cast<uint8_t>(byte(random) % 3);  // subnormal scales
+        for (uint8_t& q : block.q) q = static_cast<uint8_t>(byte(random));
+        put(bytes, block);
+        break;
+      }
       case DType::kF16:
         put(bytes, f32_to_f16(value(random)));
         break;

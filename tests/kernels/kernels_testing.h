@@ -22,8 +22,12 @@ std::vector<const KernelTable*> runnable_tables();
 // sizes and of the samples, each kind of them still there.
 bool emulated();
 
-inline constexpr DType kWeightTypes[] = {DType::kQ4_1, DType::kQ4_0, DType::kQ8_0,
-                                         DType::kF16,  DType::kBF16, DType::kF32};
+inline constexpr DType kQuantisedTypes[] = {DType::kQ4_1, DType::kQ4_0, DType::kQ8_0,
+                                            DType::kQ5_0, DType::kQ5_1, DType::kIQ4_NL,
+                                            DType::kMXFP4};
+inline constexpr DType kWeightTypes[] = {DType::kQ4_1, DType::kQ4_0,   DType::kQ8_0,  DType::kQ5_0,
+                                         DType::kQ5_1, DType::kIQ4_NL, DType::kMXFP4, DType::kF16,
+                                         DType::kBF16, DType::kF32};
 
 // Stored bytes of a {rows, cols} tensor with random finite values about 1 in size; quantised bytes
 // cover their whole range.

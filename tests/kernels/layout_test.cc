@@ -74,6 +74,31 @@ TEST(Layout, DequantisesTheKnownBlocks) {
   EXPECT_EQ(out[31], 240.0f);
 }
 
+// Blocks of the largest and of the least exponents are packed and come back.
+TEST(Layout, MicroscaledExponentsAreExactFromTheLeastToTheLast) {
+  std::mt19937 random(4);
+  for (int e = 0; e <= 252; ++e) {
+    std::vector<uint8_t> stored = testing::random_weights(DType::kMXFP4, 16, 32, random);
+    for (size_t at = 0; at < stored.size(); at += 17) stored[at] = static_cast<uint8_t>(e);
+    const testing::Packed packed = testing::pack(stored, DType::kMXFP4, 16, 32);
+    for (const KernelTable* table : testing::runnable_tables()) {
+      // One activation of 1 picks a weight.
+      for (const int64_t k : {0, 5, 31}) {
+        std::vector<float> x(32), y(16);
+        x[static_cast<size_t>(k)] = 1;
+        table->matmul_f32[static_cast<size_t>(packed.matrix.layout)](packed.matrix, 0, 1, x.data(),
+                                                                     32, 1, y.data(), 16);
+        for (int64_t r = 0; r < 16; ++r) {
+          const int q = stored[static_cast<size_t>(17 * r + 1 + k % 16)] >> (k / 16 * 4) & 15;
+          const double expected = std::ldexp(kMXFP4Values[q], e - 128);
+          ASSERT_EQ(static_cast<double>(y[static_cast<size_t>(r)]), expected)
+              << table->name << " e " << e << " K " << k << " row " << r;
+        }
+      }
+    }
+  }
+}
+
 TEST(Layout, AnyDivisionOfTheGroupsPacksTheSameBytes) {
   std::mt19937 random(2);
   for (const DType type : testing::kWeightTypes) {
@@ -100,6 +125,11 @@ TEST(Layout, TheFirstRowThatIsNotFiniteIsNamed) {
                        {DType::kQ4_1, 42, {0x00, 0xFC}},                  // m of block 2 is −inf
                        {DType::kQ4_0, 0, {0x01, 0x7E}},                   // d is NaN
                        {DType::kQ8_0, 34, {0xFF, 0xFF}},                  // d of block 1 is NaN
+                       {DType::kQ5_0, 44, {0x00, 0xFC}},                  // d of block 2 is −inf
+                       {DType::kQ5_1, 2, {0x01, 0x7C}},                   // m is NaN
+                       {DType::kIQ4_NL, 18, {0x00, 0x7C}},                // d of block 1 is +inf
+                       {DType::kMXFP4, 34, {0xFF}},                       // NaN of E8M0
+                       {DType::kMXFP4, 0, {253}},                         // 2^125 · 12 is too large
                        {DType::kF16, 2 * 95, {0x00, 0x7C}},               // the last value
                        {DType::kBF16, 2 * 5, {0xC0, 0x7F}},               // NaN
                        {DType::kF32, 4 * 50, {0x00, 0x00, 0x80, 0xFF}}};  // −inf

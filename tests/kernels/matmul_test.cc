@@ -6,6 +6,8 @@
 // q8: per block b of B the integer sum is exact and converts exactly (|isum| < 2^24). The term
 //   d·scale·isum is rounded twice, m·(scale·sum) twice, and then takes part in at most 2·B
 //   additions: |ŷ − y| ≤ γ_{2·B+2} · Σ_b (|d·scale·isum_b| + |m·scale·sum_b|).
+// A product that is subnormal loses up to 2^−150 instead: d·scale, of which isum times, and what
+// comes of it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -93,32 +95,51 @@ struct StoredBlock {
   int q[kBlockK];
 };
 
+// Where the parts of a type's blocks lie, from the format's definition: −1 for none.
+struct Parts {
+  int64_t m, fifth, q;
+  int offset;
+  const int8_t* values;
+};
+Parts parts_of(DType type) {
+  switch (type) {
+    case DType::kQ4_1:
+      return {2, -1, 4, 0, nullptr};
+    case DType::kQ4_0:
+      return {-1, -1, 2, 8, nullptr};
+    case DType::kQ5_1:
+      return {2, 4, 8, 0, nullptr};
+    case DType::kQ5_0:
+      return {-1, 2, 6, 16, nullptr};
+    case DType::kIQ4_NL:
+      return {-1, -1, 2, 0, kIQ4Values};
+    case DType::kMXFP4:
+      return {-1, -1, 1, 0, kMXFP4Values};
+    default:
+      return {-1, -1, 2, 0, nullptr};  // Q8_0
+  }
+}
+
 StoredBlock stored_block(DType type, const uint8_t* row, int64_t b) {
   StoredBlock out;
-  if (type == DType::kQ8_0) {
-    BlockQ8_0 block;
-    std::memcpy(&block, row + b * static_cast<int64_t>(sizeof(block)), sizeof(block));
-    out.d = static_cast<double>(f16_to_f32(block.d));
-    for (int64_t k = 0; k < kBlockK; ++k) out.q[k] = block.q[k];
-    return out;
-  }
-  uint8_t nibbles[16];
-  if (type == DType::kQ4_1) {
-    BlockQ4_1 block;
-    std::memcpy(&block, row + b * static_cast<int64_t>(sizeof(block)), sizeof(block));
-    out.d = static_cast<double>(f16_to_f32(block.d));
-    out.m = static_cast<double>(f16_to_f32(block.m));
-    std::memcpy(nibbles, block.q, 16);
-  } else {
-    BlockQ4_0 block;
-    std::memcpy(&block, row + b * static_cast<int64_t>(sizeof(block)), sizeof(block));
-    out.d = static_cast<double>(f16_to_f32(block.d));
-    std::memcpy(nibbles, block.q, 16);
-  }
-  const int offset = type == DType::kQ4_0 ? 8 : 0;
-  for (int k = 0; k < 16; ++k) {
-    out.q[k] = (nibbles[k] & 15) - offset;
-    out.q[k + 16] = (nibbles[k] >> 4) - offset;
+  const uint8_t* block = row + b * dtype_traits(type).block_bytes;
+  const Parts parts = parts_of(type);
+  const auto half_at = [&](int64_t at) {
+    uint16_t bits;
+    std::memcpy(&bits, block + at, sizeof(bits));
+    return static_cast<double>(f16_to_f32(bits));
+  };
+  out.d = type == DType::kMXFP4 ? std::ldexp(1.0, block[0] - 128) : half_at(0);
+  if (parts.m >= 0) out.m = half_at(parts.m);
+  const uint8_t* q = block + parts.q;
+  for (int k = 0; k < kBlockK; ++k) {
+    if (type == DType::kQ8_0) {
+      out.q[k] = static_cast<int8_t>(q[k]);
+      continue;
+    }
+    int value = k < 16 ? q[k] & 15 : q[k - 16] >> 4;
+    if (parts.fifth >= 0) value |= (block[parts.fifth + k / 8] >> (k % 8) & 1) << 4;
+    out.q[k] = parts.values != nullptr ? parts.values[value] : value - parts.offset;
   }
   return out;
 }
@@ -126,7 +147,7 @@ StoredBlock stored_block(DType type, const uint8_t* row, int64_t b) {
 Expected expected_q8(const std::vector<StoredBlock>& row, Inputs& in, int64_t column) {
   const auto blocks = static_cast<int64_t>(row.size());
   Expected out = {0, 0};
-  double magnitude = 0;
+  double magnitude = 0, lost = 0;
   for (int64_t b = 0; b < blocks; ++b) {
     const StoredBlock& block = row[static_cast<size_t>(b)];
     const int8_t* q = in.q.data() + column * blocks * kBlockK + b * kBlockK;
@@ -140,8 +161,9 @@ Expected expected_q8(const std::vector<StoredBlock>& row, Inputs& in, int64_t co
     const double minimum = block.m * scale * static_cast<double>(sum);
     out.value += product + minimum;
     magnitude += std::fabs(product) + std::fabs(minimum);
+    lost += 0x1p-150 * (std::fabs(static_cast<double>(isum)) + 1);
   }
-  out.bound = testing::gamma_f32(2.0 * static_cast<double>(blocks) + 2) * magnitude;
+  out.bound = testing::gamma_f32(2.0 * static_cast<double>(blocks) + 2) * magnitude + lost;
   return out;
 }
 
@@ -154,7 +176,8 @@ Expected expected_f32(const std::vector<float>& row, Inputs& in, int64_t column)
     out.value += product;
     magnitude += std::fabs(product);
   }
-  out.bound = testing::gamma_f32(static_cast<double>(row.size()) + 1) * magnitude;
+  out.bound = testing::gamma_f32(static_cast<double>(row.size()) + 1) * magnitude +
+              0x1p-150 * static_cast<double>(row.size());
   return out;
 }
 
@@ -297,28 +320,38 @@ INSTANTIATE_TEST_SUITE_P(F32, Matmul,
                                             ::testing::Values(Kind::kF32)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Q8, Matmul,
-                         ::testing::Combine(::testing::Values(DType::kQ4_1, DType::kQ4_0,
-                                                              DType::kQ8_0),
+                         ::testing::Combine(::testing::ValuesIn(testing::kQuantisedTypes),
                                             ::testing::Values(Kind::kQ8)),
                          name_of);
+
+// A block whose elements are all `q` (all of them, as the type stores them), with scale and
+// minimum 1.
+std::vector<uint8_t> block_of_equal(DType type, int q) {
+  std::vector<uint8_t> block(static_cast<size_t>(dtype_traits(type).block_bytes));
+  const Parts parts = parts_of(type);
+  const uint16_t one = f32_to_f16(1.0f);
+  std::memcpy(block.data(), &one, sizeof(one));
+  if (type == DType::kMXFP4) block[0] = 128;  // 2^(128 − 128)
+  if (parts.m >= 0) std::memcpy(block.data() + parts.m, &one, sizeof(one));
+  if (parts.fifth >= 0) std::memset(block.data() + parts.fifth, q > 15 ? 0xFF : 0, 4);
+  const int byte = type == DType::kQ8_0 ? q : (q & 15) | (q & 15) << 4;
+  std::memset(block.data() + parts.q, byte, block.size() - static_cast<size_t>(parts.q));
+  return block;
+}
 
 // The largest sums that 16-bit steps can meet: every weight and every activation at its end. With
 // d = scale = 1 the results are integers below 2^24, so they are exact.
 TEST(MatmulExtremes, IntegerSumsNeverOverflow) {
   constexpr int64_t kCols = 64;
-  for (const DType type : {DType::kQ4_1, DType::kQ4_0, DType::kQ8_0}) {
-    for (const int weight : {0, 1, 15, 127, -127, -128}) {
-      if (type != DType::kQ8_0 && (weight < 0 || weight > 15)) continue;
-      std::vector<uint8_t> stored(16 * dtype_bytes(type, kCols));
-      const auto block_bytes = static_cast<size_t>(dtype_traits(type).block_bytes);
-      for (size_t b = 0; b < stored.size() / block_bytes; ++b) {
-        uint8_t* block = stored.data() + b * block_bytes;
-        const uint16_t one = f32_to_f16(1.0f);
-        const size_t head = type == DType::kQ4_1 ? 4 : 2;
-        std::memcpy(block, &one, 2);
-        if (type == DType::kQ4_1) std::memcpy(block + 2, &one, 2);
-        const int byte = type == DType::kQ8_0 ? weight : weight | weight << 4;
-        std::memset(block + head, byte, block_bytes - head);
+  for (const DType type : testing::kQuantisedTypes) {
+    const Parts parts = parts_of(type);
+    const int least = type == DType::kQ8_0 ? -128 : 0;
+    const int most = type == DType::kQ8_0 ? 127 : parts.fifth >= 0 ? 31 : 15;
+    for (int weight = least; weight <= most; ++weight) {
+      const std::vector<uint8_t> block = block_of_equal(type, weight);
+      std::vector<uint8_t> stored;
+      for (int64_t b = 0; b < 16 * kCols / kBlockK; ++b) {
+        stored.insert(stored.end(), block.begin(), block.end());
       }
       const testing::Packed packed = testing::pack(stored, type, 16, kCols);
       for (const int value : {127, -127}) {
@@ -327,9 +360,9 @@ TEST(MatmulExtremes, IntegerSumsNeverOverflow) {
         const auto half = static_cast<int16_t>(16 * value);
         const std::vector<HalfSums> sum(kCols / kBlockK * 5, {half, half});
         const std::vector<float> total(sum.size(), static_cast<float>(32 * value));
-        const int level = type == DType::kQ4_0 ? weight - 8 : weight;
+        const int level = parts.values != nullptr ? parts.values[weight] : weight - parts.offset;
         const auto expected =
-            static_cast<float>(kCols * level * value + (type == DType::kQ4_1 ? kCols * value : 0));
+            static_cast<float>(kCols * level * value + (parts.m >= 0 ? kCols * value : 0));
         for (const KernelTable* table : testing::runnable_tables()) {
           std::vector<float> y(16 * 5);
           table->matmul_q8[static_cast<size_t>(packed.matrix.layout)](

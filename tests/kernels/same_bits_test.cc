@@ -66,10 +66,14 @@ std::vector<uint8_t> stored_weights(DType type, Numbers& numbers) {
     const uint16_t half = f32_to_f16(value), brain = f32_to_bf16(value);
     if (type == DType::kF32) {
       std::memcpy(&bytes[at], &value, sizeof(value));
+    } else if (type == DType::kMXFP4) {
+      bytes[at] = static_cast<uint8_t>(120 + (half & 7));
     } else {
       std::memcpy(&bytes[at], type == DType::kBF16 ? &brain : &half, sizeof(half));
     }
-    if (type == DType::kQ4_1) std::memcpy(&bytes[at + 2], &half, sizeof(half));
+    if (type == DType::kQ4_1 || type == DType::kQ5_1) {
+      std::memcpy(&bytes[at + 2], &half, sizeof(half));
+    }
   }
   return bytes;
 }
@@ -102,11 +106,15 @@ TEST(SameBitsOnX86AndArm, Products) {
     uint64_t expected;
   };
   constexpr Case kCases[] = {
-      {DType::kQ4_1, true, 0x1F142DC007897578u},  {DType::kQ4_0, true, 0xAAAF302D60CE1ABCu},
-      {DType::kQ8_0, true, 0x88BCDC95302878ADu},  {DType::kQ4_1, false, 0x2B4B333E35782C4Fu},
-      {DType::kQ4_0, false, 0x4877A2B500AB0947u}, {DType::kQ8_0, false, 0x5FF44C7A554DC75Du},
-      {DType::kF16, false, 0x90CD32A75D1101D7u},  {DType::kBF16, false, 0x0EA1AF0C854CA8BFu},
-      {DType::kF32, false, 0xC39145EFF8A72D3Au},
+      {DType::kQ4_1, true, 0x1F142DC007897578u},   {DType::kQ4_0, true, 0xAAAF302D60CE1ABCu},
+      {DType::kQ8_0, true, 0x88BCDC95302878ADu},   {DType::kQ4_1, false, 0x2B4B333E35782C4Fu},
+      {DType::kQ4_0, false, 0x4877A2B500AB0947u},  {DType::kQ8_0, false, 0x5FF44C7A554DC75Du},
+      {DType::kF16, false, 0x90CD32A75D1101D7u},   {DType::kBF16, false, 0x0EA1AF0C854CA8BFu},
+      {DType::kF32, false, 0xC39145EFF8A72D3Au},   {DType::kQ5_0, true, 0x53F9F12D6395326Eu},
+      {DType::kQ5_1, true, 0x0241C651FAE94DA8u},   {DType::kIQ4_NL, true, 0x924100EAAAE32DE4u},
+      {DType::kMXFP4, true, 0xEF75C20CE52E0EDAu},  {DType::kQ5_0, false, 0x70E39577409C3C7Cu},
+      {DType::kQ5_1, false, 0xEFAE44941FF67C65u},  {DType::kIQ4_NL, false, 0xA1763334AF73CB28u},
+      {DType::kMXFP4, false, 0xC31805F3862EAE7Bu},
   };
   const auto tables = tables_of_the_same_bits();
   if (tables.empty()) GTEST_SKIP() << "this machine can run neither avx2, avx512 nor neon";

@@ -123,6 +123,37 @@ class RandomWeights final : public arch::WeightSource {
           for (auto& q : block.q) q = static_cast<uint8_t>(byte(random_));
         }
         break;
+      case DType::kQ5_0:
+        for (size_t b = 0; b < n / 32; ++b) {
+          auto& block = reinterpret_cast<BlockQ5_0*>(out)[b];
+          block.d = half(spread / 8);
+          for (auto& q : block.qh) q = static_cast<uint8_t>(byte(random_));
+          for (auto& q : block.q) q = static_cast<uint8_t>(byte(random_));
+        }
+        break;
+      case DType::kQ5_1:
+        for (size_t b = 0; b < n / 32; ++b) {
+          auto& block = reinterpret_cast<BlockQ5_1*>(out)[b];
+          block.d = half(spread / 8);
+          block.m = half(-spread * 2);
+          for (auto& q : block.qh) q = static_cast<uint8_t>(byte(random_));
+          for (auto& q : block.q) q = static_cast<uint8_t>(byte(random_));
+        }
+        break;
+      case DType::kIQ4_NL:
+        for (size_t b = 0; b < n / 32; ++b) {
+          auto& block = reinterpret_cast<BlockIQ4_NL*>(out)[b];
+          block.d = half(spread / 64);
+          for (auto& q : block.q) q = static_cast<uint8_t>(byte(random_));
+        }
+        break;
+      case DType::kMXFP4:
+        for (size_t b = 0; b < n / 32; ++b) {
+          auto& block = reinterpret_cast<BlockMXFP4*>(out)[b];
+          block.e = static_cast<uint8_t>(128 + std::ilogb(spread / 6));
+          for (auto& q : block.q) q = static_cast<uint8_t>(byte(random_));
+        }
+        break;
       default:
         break;
     }

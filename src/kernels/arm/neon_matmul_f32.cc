@@ -2,6 +2,7 @@
 // once into a buffer that the first cache holds, then every column passes over it. A lane owns a
 // row and adds fma by fma in K order; between panels the sums rest in y, which keeps their bits.
 #include "kernels/arm/neon.h"
+#include "kernels/arm/neon_unpack.h"
 #include "kernels/blocks.h"
 
 namespace cutaway::kernels::neon {
@@ -14,10 +15,6 @@ constexpr int kVectors = kGroupRows / 4;
 constexpr int kTileColumns = 4;  // × 4 vectors = 16 sums, 4 weights, 4 activations
 constexpr int kAloneGroups = 2;
 constexpr int64_t kTileGroups = 4;  // most groups at a time, when there are few columns
-
-constexpr bool is_blocked_layout(Layout layout) noexcept {
-  return layout == Layout::kNibbleMin || layout == Layout::kNibble || layout == Layout::kByte;
-}
 
 // Four consecutive weights of a plain layout as f32.
 template <Layout layout>
@@ -38,57 +35,52 @@ CUTAWAY_INLINE void prefetch(const uint8_t* begin, size_t bytes) noexcept {
   for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(begin + i);
 }
 
-// out[i][16] = the weights of rows 4·v … of one block of bytes at its K elements.
-CUTAWAY_INLINE void dequantise_rows(const ByteBlock& block, int v, float* out) noexcept {
-  const float32x4_t d = load_halves(block.d + 4 * v);
+// K elements 4·i … of four rows, kSignedOffset more than they are, to out[0 … 3][16].
+template <typename Block>
+CUTAWAY_INLINE void dequantise_bytes(int8x16_t bytes, float32x4_t d, float32x4_t m,
+                                     float* out) noexcept {
+  const int32x4_t q = vreinterpretq_s32_s8(bytes);
 #pragma GCC unroll 16
-  for (int j = 0; j < 8; ++j) {
-    const int32x4_t q = vreinterpretq_s32_s8(vld1q_s8(block.q[j] + 16 * v));
-#pragma GCC unroll 16
-    for (int i = 0; i < 4; ++i) {  // byte i of each 32-bit lane: K element 4·j + i
-      const int32x4_t value = vshrq_n_s32(vshlq_s32(q, vdupq_n_s32(24 - 8 * i)), 24);
-      vst1q_f32(out + (4 * j + i) * kGroupRows + 4 * v, vmulq_f32(d, vcvtq_f32_s32(value)));
-    }
+  for (int i = 0; i < 4; ++i) {  // byte i of each 32-bit lane
+    const int32x4_t byte = vshrq_n_s32(vshlq_s32(q, vdupq_n_s32(24 - 8 * i)), 24);
+    const int32x4_t value = vsubq_s32(byte, vdupq_n_s32(kSignedOffset<Block>));
+    // d · q is exact in f32 (11 + 8 bits), so one rounding remains, as in ref.
+    vst1q_f32(out + i * kGroupRows, vfmaq_f32(m, d, vcvtq_f32_s32(value)));
   }
 }
 
-// The same of nibbles, w = d · (q − offset) + m.
-CUTAWAY_INLINE void dequantise_nibbles(const uint8_t (&q)[4][4 * kGroupRows], int v, float32x4_t d,
-                                       float32x4_t m, int32_t offset, float* out) noexcept {
-  const uint32x4_t mask = vdupq_n_u32(15);
-#pragma GCC unroll 16
-  for (int j = 0; j < 4; ++j) {
-    const uint32x4_t packed = vreinterpretq_u32_u8(vld1q_u8(q[j] + 16 * v));
-#pragma GCC unroll 16
-    for (int i = 0; i < 8; ++i) {  // nibble i of each 32-bit lane
-      const uint32x4_t nibble = vandq_u32(vshlq_u32(packed, vdupq_n_s32(-4 * i)), mask);
-      const int32x4_t value = vsubq_s32(vreinterpretq_s32_u32(nibble), vdupq_n_s32(offset));
-      // d · q is exact in f32 (11 + 5 bits), so one rounding remains, as in ref.
-      vst1q_f32(out + (4 * j + i / 2 + i % 2 * 16) * kGroupRows + 4 * v,
-                vfmaq_f32(m, d, vcvtq_f32_s32(value)));
-    }
-  }
+template <int J, typename Block>
+CUTAWAY_INLINE void dequantise_step(const Block& block, int64_t row, float32x4_t d, float32x4_t m,
+                                    float* out) noexcept {
+  const Step step = unpack<J>(block, row);
+  dequantise_bytes<Block>(step.low, d, m, out + 4 * J * kGroupRows);
+  dequantise_bytes<Block>(step.high, d, m, out + (16 + 4 * J) * kGroupRows);
 }
-CUTAWAY_INLINE void dequantise_rows(const NibbleMinBlock& block, int v, float* out) noexcept {
-  dequantise_nibbles(block.q, v, load_halves(block.d + 4 * v), load_halves(block.m + 4 * v), 0,
-                     out);
-}
-CUTAWAY_INLINE void dequantise_rows(const NibbleBlock& block, int v, float* out) noexcept {
-  dequantise_nibbles(block.q, v, load_halves(block.d + 4 * v), vdupq_n_f32(0), 8, out);
+
+// out[k][16] = the weights of the rows 4·v … of a block.
+template <typename Block>
+CUTAWAY_INLINE void dequantise_rows(const Block& block, int v, float* out) noexcept {
+  const int64_t row = 4 * v;
+  const float32x4_t d = scales_of(block, row);
+  float32x4_t m = vdupq_n_f32(0);
+  if constexpr (kHasMin<Block>) m = load_halves(block.m + row);
+  out += row;
+  dequantise_step<0>(block, row, d, m, out);
+  dequantise_step<1>(block, row, d, m, out);
+  dequantise_step<2>(block, row, d, m, out);
+  dequantise_step<3>(block, row, d, m, out);
 }
 
 // out[k][16] = the weights of a group's 16 rows at K elements [k_begin, k_begin + k_count).
 template <Layout layout>
 CUTAWAY_INLINE void dequantise(const uint8_t* group, int64_t k_begin, int64_t k_count,
                                float* out) noexcept {
-  if constexpr (!is_blocked_layout(layout)) {
+  if constexpr (!is_blocked(layout)) {
     for (int64_t i = 0; i < k_count * kGroupRows; i += 4) {
       vst1q_f32(out + i, load_weights<layout>(group, k_begin * kGroupRows + i));
     }
   } else {
-    using Block =
-        std::conditional_t<layout == Layout::kNibbleMin, NibbleMinBlock,
-                           std::conditional_t<layout == Layout::kNibble, NibbleBlock, ByteBlock>>;
+    using Block = BlockOf<layout>;
     const auto* block = reinterpret_cast<const Block*>(group) + k_begin / kBlockK;
     for (int64_t b = 0; b < k_count / kBlockK; ++b, ++block, out += kBlockK * kGroupRows) {
       for (int v = 0; v < kVectors; ++v) dequantise_rows(*block, v, out);
@@ -263,7 +255,7 @@ CUTAWAY_INLINE void add_panel(const Product& p, int64_t g, int64_t groups, int64
 template <Layout layout>
 void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, const float* x,
                 int64_t x_stride, int64_t n, float* y, int64_t y_stride) noexcept {
-  if constexpr (!is_blocked_layout(layout)) {
+  if constexpr (!is_blocked(layout)) {
     if (n == 1) {
       const int64_t apart = (group_end - group_begin) / kAloneGroups;
       int64_t g = group_begin;
@@ -307,6 +299,10 @@ CUTAWAY_NEON_F32(Layout::kByte)
 CUTAWAY_NEON_F32(Layout::kHalf)
 CUTAWAY_NEON_F32(Layout::kBrain)
 CUTAWAY_NEON_F32(Layout::kFloat)
+CUTAWAY_NEON_F32(Layout::kFiveMin)
+CUTAWAY_NEON_F32(Layout::kFive)
+CUTAWAY_NEON_F32(Layout::kNonlinear)
+CUTAWAY_NEON_F32(Layout::kMicro)
 #undef CUTAWAY_NEON_F32
 
 }  // namespace cutaway::kernels::neon

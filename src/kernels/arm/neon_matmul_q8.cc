@@ -6,6 +6,7 @@
 // A dot-product instruction adds 4 rows × 4 K to four sums, with four bytes of an activation as the
 // lane that all rows share.
 #include "kernels/arm/neon.h"
+#include "kernels/arm/neon_unpack.h"
 #include "kernels/blocks.h"
 
 namespace cutaway::kernels::neon {
@@ -57,33 +58,17 @@ struct Values {
   }
 };
 
-// K elements 4·J … 4·J + 3, and with nibbles those 16 further on too. `from` is the first row.
-template <int J, int C, int V>
-CUTAWAY_INLINE void add_step(const uint8_t (&q)[4][64], int64_t from, const Values<C>& x,
+// K elements 4·J … 4·J + 3 and those 16 further on. `from` is the first row.
+template <int J, typename Block, int C, int V>
+CUTAWAY_INLINE void add_step(const Block& block, int64_t from, const Values<C>& x,
                              int32x4_t (&sums)[C][V]) noexcept {
 #pragma GCC unroll 16
   for (int v = 0; v < V; ++v) {
-    const uint8x16_t packed = vld1q_u8(q[J] + 4 * from + 16 * v);
-    const int8x16_t low = vreinterpretq_s8_u8(vandq_u8(packed, vdupq_n_u8(15)));
-    const int8x16_t high = vreinterpretq_s8_u8(vshrq_n_u8(packed, 4));
+    const Step step = unpack<J>(block, from + 4 * v);
 #pragma GCC unroll 16
     for (int c = 0; c < C; ++c) {
-      sums[c][v] = vdotq_laneq_s32(sums[c][v], low, x.low[c], J);
-      sums[c][v] = vdotq_laneq_s32(sums[c][v], high, x.high[c], J);
-    }
-  }
-}
-template <int J, int C, int V>
-CUTAWAY_INLINE void add_step(const int8_t (&q)[8][64], int64_t from, const Values<C>& x,
-                             int32x4_t (&sums)[C][V]) noexcept {
-#pragma GCC unroll 16
-  for (int v = 0; v < V; ++v) {
-    const int8x16_t low = vld1q_s8(q[J] + 4 * from + 16 * v);
-    const int8x16_t high = vld1q_s8(q[J + 4] + 4 * from + 16 * v);
-#pragma GCC unroll 16
-    for (int c = 0; c < C; ++c) {
-      sums[c][v] = vdotq_laneq_s32(sums[c][v], low, x.low[c], J);
-      sums[c][v] = vdotq_laneq_s32(sums[c][v], high, x.high[c], J);
+      sums[c][v] = vdotq_laneq_s32(sums[c][v], step.low, x.low[c], J);
+      sums[c][v] = vdotq_laneq_s32(sums[c][v], step.high, x.high[c], J);
     }
   }
 }
@@ -96,17 +81,17 @@ CUTAWAY_INLINE void integer_sums(const Block& block, int64_t from, const Columns
 #pragma GCC unroll 16
   for (int c = 0; c < C; ++c) {
     int32_t start = 0;
-    if constexpr (std::is_same_v<Block, NibbleBlock>) {
+    if constexpr (kSignedOffset<Block> != 0) {
       const HalfSums sum = x.sum[c * x.block_stride];
-      start = -8 * (sum.low + sum.high);
+      start = -kSignedOffset<Block> * (sum.low + sum.high);
     }
 #pragma GCC unroll 16
     for (int v = 0; v < V; ++v) sums[c][v] = vdupq_n_s32(start);
   }
-  add_step<0>(block.q, from, values, sums);
-  add_step<1>(block.q, from, values, sums);
-  add_step<2>(block.q, from, values, sums);
-  add_step<3>(block.q, from, values, sums);
+  add_step<0>(block, from, values, sums);
+  add_step<1>(block, from, values, sums);
+  add_step<2>(block, from, values, sums);
+  add_step<3>(block, from, values, sums);
 }
 
 template <typename Block, int C, int V>
@@ -116,13 +101,13 @@ CUTAWAY_INLINE void add_block(const Block& block, int64_t from, const Columns& x
   integer_sums(block, from, x, sums);
 #pragma GCC unroll 16
   for (int v = 0; v < V; ++v) {
-    const float32x4_t d = load_halves(block.d + from + 4 * v);
+    const float32x4_t d = scales_of(block, from + 4 * v);
 #pragma GCC unroll 16
     for (int c = 0; c < C; ++c) {
       const float32x4_t scaled = vmulq_n_f32(d, x.scale[c * x.block_stride]);
       acc[c][v] = vfmaq_f32(acc[c][v], scaled, vcvtq_f32_s32(sums[c][v]));
     }
-    if constexpr (std::is_same_v<Block, NibbleMinBlock>) {
+    if constexpr (kHasMin<Block>) {
       const float32x4_t m = load_halves(block.m + from + 4 * v);
 #pragma GCC unroll 16
       for (int c = 0; c < C; ++c) {
@@ -167,9 +152,7 @@ void tile(const Block* group, int64_t from, int64_t rows, const Q8Activations& x
 template <Layout layout>
 void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
                const Q8Activations& x, int64_t n, float* y, int64_t y_stride) noexcept {
-  using Block =
-      std::conditional_t<layout == Layout::kNibbleMin, NibbleMinBlock,
-                         std::conditional_t<layout == Layout::kNibble, NibbleBlock, ByteBlock>>;
+  using Block = BlockOf<layout>;
   // Columns whose activations stay in the second cache while all groups pass over them.
   constexpr int64_t kChunkBytes = 128 * 1024;
   int64_t chunk = w.cols > 0 ? kChunkBytes / w.cols / kTileColumns * kTileColumns : n;
@@ -201,6 +184,10 @@ void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
 CUTAWAY_NEON_Q8(Layout::kNibbleMin)
 CUTAWAY_NEON_Q8(Layout::kNibble)
 CUTAWAY_NEON_Q8(Layout::kByte)
+CUTAWAY_NEON_Q8(Layout::kFiveMin)
+CUTAWAY_NEON_Q8(Layout::kFive)
+CUTAWAY_NEON_Q8(Layout::kNonlinear)
+CUTAWAY_NEON_Q8(Layout::kMicro)
 #undef CUTAWAY_NEON_Q8
 
 }  // namespace cutaway::kernels::neon

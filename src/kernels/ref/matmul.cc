@@ -6,52 +6,26 @@
 namespace cutaway::kernels::ref {
 namespace {
 
-// Adds one block's share to the 16 row sums: integers exactly, then one float step per block, in K
-// order. These steps, in this order, are the whole arithmetic of an output.
-void add_block(const NibbleMinBlock& block, const int8_t* x, float scale, HalfSums /*sum*/,
-               float total, float* acc) noexcept {
+// Adds one block's share to the 16 row sums: integers exactly, then one float step per block (two
+// where there is a minimum), in K order. These steps, in this order, are the whole arithmetic of an
+// output.
+template <typename Block>
+void add_block(const Block& block, const int8_t* x, float scale, float total, float* acc) noexcept {
   for (int64_t r = 0; r < kGroupRows; ++r) {
     int32_t dot = 0;
-    for (int64_t k = 0; k < kBlockK; ++k) dot += nibble_at(block.q, r, k) * x[k];
-    acc[r] += f16_to_f32(block.d[r]) * scale * static_cast<float>(dot);
-    acc[r] += f16_to_f32(block.m[r]) * total;
-  }
-}
-
-void add_block(const NibbleBlock& block, const int8_t* x, float scale, HalfSums sum,
-               float /*total*/, float* acc) noexcept {
-  for (int64_t r = 0; r < kGroupRows; ++r) {
-    int32_t dot = -8 * (sum.low + sum.high);
-    for (int64_t k = 0; k < kBlockK; ++k) dot += nibble_at(block.q, r, k) * x[k];
-    acc[r] += f16_to_f32(block.d[r]) * scale * static_cast<float>(dot);
-  }
-}
-
-void add_block(const ByteBlock& block, const int8_t* x, float scale, HalfSums /*sum*/,
-               float /*total*/, float* acc) noexcept {
-  for (int64_t r = 0; r < kGroupRows; ++r) {
-    int32_t dot = 0;
-    for (int64_t k = 0; k < kBlockK; ++k) dot += byte_at(block, r, k) * x[k];
-    acc[r] += f16_to_f32(block.d[r]) * scale * static_cast<float>(dot);
+    for (int64_t k = 0; k < kBlockK; ++k) dot += integer_at(block, r, k) * x[k];
+    acc[r] += scale_at(block, r) * scale * static_cast<float>(dot);
+    if constexpr (kHasMin<Block>) acc[r] += min_at(block, r) * total;
   }
 }
 
 // The weights of the 16 rows at K element k of a group.
 template <Layout layout>
 void weights_at(const uint8_t* group, int64_t k, float* w) noexcept {
-  [[maybe_unused]] const int64_t b = k / kBlockK;
-  [[maybe_unused]] const int64_t i = k % kBlockK;
   for (int64_t r = 0; r < kGroupRows; ++r) {
-    if constexpr (layout == Layout::kNibbleMin) {
-      const auto& block = reinterpret_cast<const NibbleMinBlock*>(group)[b];
-      w[r] = f16_to_f32(block.d[r]) * static_cast<float>(nibble_at(block.q, r, i)) +
-             f16_to_f32(block.m[r]);
-    } else if constexpr (layout == Layout::kNibble) {
-      const auto& block = reinterpret_cast<const NibbleBlock*>(group)[b];
-      w[r] = f16_to_f32(block.d[r]) * static_cast<float>(nibble_at(block.q, r, i) - 8);
-    } else if constexpr (layout == Layout::kByte) {
-      const auto& block = reinterpret_cast<const ByteBlock*>(group)[b];
-      w[r] = f16_to_f32(block.d[r]) * static_cast<float>(byte_at(block, r, i));
+    if constexpr (is_blocked(layout)) {
+      const auto& block = reinterpret_cast<const BlockOf<layout>*>(group)[k / kBlockK];
+      w[r] = weight_at(block, r, k % kBlockK);
     } else if constexpr (layout == Layout::kHalf) {
       w[r] = f16_to_f32(reinterpret_cast<const uint16_t*>(group)[k * kGroupRows + r]);
     } else if constexpr (layout == Layout::kBrain) {
@@ -69,21 +43,6 @@ void write_rows(const PackedMatrix& w, int64_t g, int64_t group_begin, const flo
               y + (g - group_begin) * kGroupRows);
 }
 
-template <Layout layout>
-struct BlockOf;
-template <>
-struct BlockOf<Layout::kNibbleMin> {
-  using Type = NibbleMinBlock;
-};
-template <>
-struct BlockOf<Layout::kNibble> {
-  using Type = NibbleBlock;
-};
-template <>
-struct BlockOf<Layout::kByte> {
-  using Type = ByteBlock;
-};
-
 }  // namespace
 
 template <Layout layout>
@@ -91,12 +50,12 @@ void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
                const Q8Activations& x, int64_t n, float* y, int64_t y_stride) noexcept {
   const int64_t blocks = w.cols / kBlockK;
   for (int64_t g = group_begin; g < group_end; ++g) {
-    const auto* group = reinterpret_cast<const typename BlockOf<layout>::Type*>(w.group(g));
+    const auto* group = reinterpret_cast<const BlockOf<layout>*>(w.group(g));
     for (int64_t c = 0; c < n; ++c) {
       float acc[kGroupRows] = {};
       for (int64_t b = 0; b < blocks; ++b) {
         add_block(group[b], x.q + c * x.cols + b * kBlockK, x.scale[c * blocks + b],
-                  x.sum[c * blocks + b], x.total[c * blocks + b], acc);
+                  x.total[c * blocks + b], acc);
       }
       write_rows(w, g, group_begin, acc, y + c * y_stride);
     }
@@ -135,12 +94,20 @@ void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, c
 CUTAWAY_REF_Q8(Layout::kNibbleMin)
 CUTAWAY_REF_Q8(Layout::kNibble)
 CUTAWAY_REF_Q8(Layout::kByte)
+CUTAWAY_REF_Q8(Layout::kFiveMin)
+CUTAWAY_REF_Q8(Layout::kFive)
+CUTAWAY_REF_Q8(Layout::kNonlinear)
+CUTAWAY_REF_Q8(Layout::kMicro)
 CUTAWAY_REF_F32(Layout::kNibbleMin)
 CUTAWAY_REF_F32(Layout::kNibble)
 CUTAWAY_REF_F32(Layout::kByte)
 CUTAWAY_REF_F32(Layout::kHalf)
 CUTAWAY_REF_F32(Layout::kBrain)
 CUTAWAY_REF_F32(Layout::kFloat)
+CUTAWAY_REF_F32(Layout::kFiveMin)
+CUTAWAY_REF_F32(Layout::kFive)
+CUTAWAY_REF_F32(Layout::kNonlinear)
+CUTAWAY_REF_F32(Layout::kMicro)
 #undef CUTAWAY_REF_Q8
 #undef CUTAWAY_REF_F32
 

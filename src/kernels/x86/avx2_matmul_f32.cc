@@ -3,6 +3,7 @@
 // row and adds fma by fma in K order; between panels the sums rest in y, which keeps their bits.
 #include "kernels/blocks.h"
 #include "kernels/x86/avx2.h"
+#include "kernels/x86/avx2_unpack.h"
 
 namespace cutaway::kernels::avx2 {
 namespace {
@@ -13,10 +14,6 @@ constexpr int64_t kCacheBytes = 256 * 1024;
 constexpr int64_t kTileColumns = 6;  // × 2 half groups = 12 sums, 2 weights, 1 activation
 constexpr int kAloneGroups = 2;
 constexpr int64_t kTileGroups = 4;  // most groups at a time, when there are few columns
-
-constexpr bool is_blocked_layout(Layout layout) noexcept {
-  return layout == Layout::kNibbleMin || layout == Layout::kNibble || layout == Layout::kByte;
-}
 
 // Eight consecutive weights of a plain layout as f32.
 template <Layout layout>
@@ -40,50 +37,52 @@ CUTAWAY_INLINE void prefetch(const uint8_t* begin, size_t bytes) noexcept {
   }
 }
 
+// K elements 4·i … of the rows 8·h …, unsigned and kOffset more than they are, to out[0 … 3][16].
+template <typename Block>
+CUTAWAY_INLINE void dequantise_bytes(__m256i q, __m256 d, __m256 m, float* out) noexcept {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {  // byte i of each 32-bit lane
+    const __m256i shifted = _mm256_srl_epi32(q, _mm_cvtsi32_si128(8 * i));
+    const __m256i byte = _mm256_and_si256(shifted, _mm256_set1_epi32(255));
+    const __m256i value = _mm256_sub_epi32(byte, _mm256_set1_epi32(Block::kOffset));
+    // d · q is exact in f32 (11 + 8 bits), so one rounding remains, as in ref.
+    _mm256_store_ps(out + i * kGroupRows, _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(value), m));
+  }
+}
+
+template <int J, typename Block>
+CUTAWAY_INLINE void dequantise_step(const Block& block, int h, __m256 d, __m256 m,
+                                    float* out) noexcept {
+  dequantise_bytes<Block>(unpack_low<J>(block, h), d, m, out + 4 * J * kGroupRows);
+  dequantise_bytes<Block>(unpack_high<J>(block, h), d, m, out + (16 + 4 * J) * kGroupRows);
+}
+
+// out[k][16] = the weights of the rows 8·h … of a block.
+template <typename Block>
+CUTAWAY_INLINE void dequantise_rows(const Block& block, int h, float* out) noexcept {
+  const __m256 d = scales_of(block, h);
+  __m256 m = _mm256_setzero_ps();
+  if constexpr (kHasMin<Block>) m = load_halves(block.m + 8 * h);
+  out += 8 * h;
+  dequantise_step<0>(block, h, d, m, out);
+  dequantise_step<1>(block, h, d, m, out);
+  dequantise_step<2>(block, h, d, m, out);
+  dequantise_step<3>(block, h, d, m, out);
+}
+
 // out[k][16] = the weights of a group's 16 rows at K elements [k_begin, k_begin + k_count).
 template <Layout layout>
 CUTAWAY_INLINE void dequantise(const uint8_t* group, int64_t k_begin, int64_t k_count,
                                float* out) noexcept {
-  if constexpr (!is_blocked_layout(layout)) {
+  if constexpr (!is_blocked(layout)) {
     for (int64_t i = 0; i < k_count * kGroupRows; i += 8) {
       _mm256_store_ps(out + i, load_weights<layout>(group, k_begin * kGroupRows + i));
     }
   } else {
-    using Block =
-        std::conditional_t<layout == Layout::kNibbleMin, NibbleMinBlock,
-                           std::conditional_t<layout == Layout::kNibble, NibbleBlock, ByteBlock>>;
+    using Block = BlockOf<layout>;
     const auto* block = reinterpret_cast<const Block*>(group) + k_begin / kBlockK;
     for (int64_t b = 0; b < k_count / kBlockK; ++b, ++block, out += kBlockK * kGroupRows) {
-      for (int64_t h = 0; h < 2; ++h) {
-        const __m256 d = load_halves(block->d + 8 * h);
-        __m256 m = _mm256_setzero_ps();
-        if constexpr (layout == Layout::kNibbleMin) m = load_halves(block->m + 8 * h);
-        constexpr int64_t kSteps = layout == Layout::kByte ? 8 : 4;
-        for (int64_t j = 0; j < kSteps; ++j) {
-          const __m256i q = load_bytes(block->q[j] + 32 * h);
-          for (int64_t i = 0; i < 4; ++i) {  // byte i of each 32-bit lane: K element 4·j + i
-            const __m128i to_low = _mm_cvtsi32_si128(static_cast<int>(8 * i));
-            if constexpr (layout == Layout::kByte) {
-              const __m128i to_high = _mm_cvtsi32_si128(static_cast<int>(24 - 8 * i));
-              const __m256i value = _mm256_srai_epi32(_mm256_sll_epi32(q, to_high), 24);
-              _mm256_store_ps(out + (4 * j + i) * kGroupRows + 8 * h,
-                              _mm256_mul_ps(d, _mm256_cvtepi32_ps(value)));
-            } else {
-              const __m256i byte = _mm256_srl_epi32(q, to_low);
-              const __m256i mask = _mm256_set1_epi32(15);
-              const __m256i offset = _mm256_set1_epi32(layout == Layout::kNibble ? 8 : 0);
-              const __m256i low = _mm256_sub_epi32(_mm256_and_si256(byte, mask), offset);
-              const __m256i high =
-                  _mm256_sub_epi32(_mm256_and_si256(_mm256_srli_epi32(byte, 4), mask), offset);
-              // d · q is exact in f32 (11 + 5 bits), so one rounding remains, as in ref.
-              _mm256_store_ps(out + (4 * j + i) * kGroupRows + 8 * h,
-                              _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(low), m));
-              _mm256_store_ps(out + (16 + 4 * j + i) * kGroupRows + 8 * h,
-                              _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(high), m));
-            }
-          }
-        }
-      }
+      for (int h = 0; h < 2; ++h) dequantise_rows(*block, h, out);
     }
   }
 }
@@ -221,7 +220,7 @@ CUTAWAY_INLINE void add_panel(const Product& p, int64_t g, int64_t groups, int64
 template <Layout layout>
 void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, const float* x,
                 int64_t x_stride, int64_t n, float* y, int64_t y_stride) noexcept {
-  if constexpr (!is_blocked_layout(layout)) {
+  if constexpr (!is_blocked(layout)) {
     if (n == 1) {
       const int64_t apart = (group_end - group_begin) / kAloneGroups;
       int64_t g = group_begin;
@@ -265,6 +264,10 @@ CUTAWAY_AVX2_F32(Layout::kByte)
 CUTAWAY_AVX2_F32(Layout::kHalf)
 CUTAWAY_AVX2_F32(Layout::kBrain)
 CUTAWAY_AVX2_F32(Layout::kFloat)
+CUTAWAY_AVX2_F32(Layout::kFiveMin)
+CUTAWAY_AVX2_F32(Layout::kFive)
+CUTAWAY_AVX2_F32(Layout::kNonlinear)
+CUTAWAY_AVX2_F32(Layout::kMicro)
 #undef CUTAWAY_AVX2_F32
 
 }  // namespace cutaway::kernels::avx2

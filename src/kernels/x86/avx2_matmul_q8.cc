@@ -2,6 +2,7 @@
 // integer sum is exact, then one or two fma's in K order add it, whatever the number of columns.
 #include "kernels/blocks.h"
 #include "kernels/x86/avx2.h"
+#include "kernels/x86/avx2_unpack.h"
 
 namespace cutaway::kernels::avx2 {
 namespace {
@@ -114,52 +115,140 @@ CUTAWAY_INLINE void byte_sums(const int8_t (&q)[8][64], const Columns& x,
   }
 }
 
-template <int C>
-CUTAWAY_INLINE void add_block(const NibbleMinBlock& block, const Columns& x,
-                              __m256 (&acc)[C][2]) noexcept {
-  __m256i sums[C][2];
-  nibble_sums(block.q, x, sums);
-  const __m256 d[2] = {load_halves(block.d), load_halves(block.d + 8)};
-  const __m256 m[2] = {load_halves(block.m), load_halves(block.m + 8)};
-  for (int c = 0; c < C; ++c) {
-    const __m256 scale = _mm256_broadcast_ss(x.scale + c * x.block_stride);
-    const __m256 total = _mm256_broadcast_ss(x.total + c * x.block_stride);
-    for (int h = 0; h < 2; ++h) {
-      acc[c][h] =
-          _mm256_fmadd_ps(_mm256_mul_ps(d[h], scale), _mm256_cvtepi32_ps(sums[c][h]), acc[c][h]);
-      acc[c][h] = _mm256_fmadd_ps(m[h], total, acc[c][h]);
+// The same over the signed bytes that nibbles stand for: |w| ≤ 127, as above.
+template <int J, int C>
+CUTAWAY_INLINE void add_nonlinear(const NonlinearBlock& block, __m256i values, const Columns& x,
+                                  __m256i (&sums)[C][2]) noexcept {
+  const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 2
+  for (int part = 0; part < 2; ++part) {
+    const __m256i q0 = load_bytes(block.q[J]), q1 = load_bytes(block.q[J] + 32);
+    __m256i w0 = _mm256_shuffle_epi8(values, part == 0 ? low_nibbles(q0) : high_nibbles(q0));
+    __m256i w1 = _mm256_shuffle_epi8(values, part == 0 ? low_nibbles(q1) : high_nibbles(q1));
+    const __m256i abs0 = _mm256_abs_epi8(w0), abs1 = _mm256_abs_epi8(w1);
+#pragma GCC unroll 4
+    for (int c = 0; c < C; ++c) {
+      const __m256i value = broadcast_4_bytes(x.q + c * x.q_stride + 16 * part + 4 * J);
+      const __m256i a0 =
+          _mm256_madd_epi16(_mm256_maddubs_epi16(abs0, _mm256_sign_epi8(value, w0)), ones);
+      const __m256i a1 =
+          _mm256_madd_epi16(_mm256_maddubs_epi16(abs1, _mm256_sign_epi8(value, w1)), ones);
+      sums[c][0] = J == 0 && part == 0 ? a0 : _mm256_add_epi32(sums[c][0], a0);
+      sums[c][1] = J == 0 && part == 0 ? a1 : _mm256_add_epi32(sums[c][1], a1);
     }
+    fence(sums, w0, w1);
+  }
+}
+template <int C>
+CUTAWAY_INLINE void nonlinear_sums(const NonlinearBlock& block, const Columns& x,
+                                   __m256i (&sums)[C][2]) noexcept {
+  const __m256i values = table_of(NonlinearBlock::kValues);
+  add_nonlinear<0>(block, values, x, sums);
+  add_nonlinear<1>(block, values, x, sums);
+  add_nonlinear<2>(block, values, x, sums);
+  add_nonlinear<3>(block, values, x, sums);
+}
+
+// Over unsigned bytes up to 31: a pair's product is at most 2 · 31 · 127 = 7874, and a lane adds 4
+// of them: 31496 < 2^15. So two steps (J and J + 1) go together.
+template <int J, int C, typename Block>
+CUTAWAY_INLINE void small_sums_of_two(const Block& block, const Columns& x,
+                                      __m256i (&sums)[C][2]) noexcept {
+#pragma GCC unroll 4
+  for (int part = 0; part < 4; ++part) {
+    __m256i w0, w1;
+    if (part == 0) {
+      w0 = unpack_low<J>(block, 0);
+      w1 = unpack_low<J>(block, 1);
+    } else if (part == 1) {
+      w0 = unpack_high<J>(block, 0);
+      w1 = unpack_high<J>(block, 1);
+    } else if (part == 2) {
+      w0 = unpack_low<J + 1>(block, 0);
+      w1 = unpack_low<J + 1>(block, 1);
+    } else {
+      w0 = unpack_high<J + 1>(block, 0);
+      w1 = unpack_high<J + 1>(block, 1);
+    }
+    const int at = 16 * (part % 2) + 4 * (J + part / 2);
+#pragma GCC unroll 8
+    for (int c = 0; c < C; ++c) {
+      const __m256i value = broadcast_4_bytes(x.q + c * x.q_stride + at);
+      const __m256i a0 = _mm256_maddubs_epi16(w0, value), a1 = _mm256_maddubs_epi16(w1, value);
+      sums[c][0] = part == 0 ? a0 : _mm256_add_epi16(sums[c][0], a0);
+      sums[c][1] = part == 0 ? a1 : _mm256_add_epi16(sums[c][1], a1);
+    }
+    fence(sums, w0, w1);
+  }
+  const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 8
+  for (int c = 0; c < C; ++c) {
+    sums[c][0] = _mm256_madd_epi16(sums[c][0], ones);
+    sums[c][1] = _mm256_madd_epi16(sums[c][1], ones);
+  }
+}
+// The first half's sums wait in memory: 16 registers do not hold both.
+template <int C, typename Block>
+CUTAWAY_INLINE void small_sums(const Block& block, const Columns& x,
+                               __m256i (&sums)[C][2]) noexcept {
+  alignas(32) __m256i first[C][2];
+  small_sums_of_two<0>(block, x, sums);
+#pragma GCC unroll 8
+  for (int c = 0; c < C; ++c) {
+    first[c][0] = sums[c][0];
+    first[c][1] = sums[c][1];
+  }
+  small_sums_of_two<2>(block, x, sums);
+#pragma GCC unroll 8
+  for (int c = 0; c < C; ++c) {
+    sums[c][0] = _mm256_add_epi32(sums[c][0], first[c][0]);
+    sums[c][1] = _mm256_add_epi32(sums[c][1], first[c][1]);
   }
 }
 
-template <int C>
-CUTAWAY_INLINE void add_block(const NibbleBlock& block, const Columns& x,
-                              __m256 (&acc)[C][2]) noexcept {
-  __m256i sums[C][2];
-  nibble_sums(block.q, x, sums);
-  const __m256 d[2] = {load_halves(block.d), load_halves(block.d + 8)};
-  for (int c = 0; c < C; ++c) {
-    const __m256 scale = _mm256_broadcast_ss(x.scale + c * x.block_stride);
-    const __m256i offset =
-        _mm256_madd_epi16(broadcast_4_bytes(x.sum + c * x.block_stride), _mm256_set1_epi16(8));
-    for (int h = 0; h < 2; ++h) {
-      const __m256 dot = _mm256_cvtepi32_ps(_mm256_sub_epi32(sums[c][h], offset));
-      acc[c][h] = _mm256_fmadd_ps(_mm256_mul_ps(d[h], scale), dot, acc[c][h]);
-    }
+// Σ_k q · x of 16 rows over one block; kOffset more than the weight where the bytes are unsigned.
+template <typename Block>
+inline constexpr bool kUnsigned =
+    !std::is_same_v<Block, ByteBlock> && !std::is_same_v<Block, NonlinearBlock>;
+template <int C, typename Block>
+CUTAWAY_INLINE void integer_sums(const Block& block, const Columns& x,
+                                 __m256i (&sums)[C][2]) noexcept {
+  if constexpr (std::is_same_v<Block, ByteBlock>) {
+    byte_sums(block.q, x, sums);
+  } else if constexpr (std::is_same_v<Block, NonlinearBlock>) {
+    nonlinear_sums(block, x, sums);
+  } else if constexpr (kHasFifth<Block> || std::is_same_v<Block, MicroBlock>) {
+    small_sums(block, x, sums);
+  } else {
+    nibble_sums(block.q, x, sums);
   }
 }
 
-template <int C>
-CUTAWAY_INLINE void add_block(const ByteBlock& block, const Columns& x,
-                              __m256 (&acc)[C][2]) noexcept {
+template <int C, typename Block>
+CUTAWAY_INLINE void add_block(const Block& block, const Columns& x, __m256 (&acc)[C][2]) noexcept {
   __m256i sums[C][2];
-  byte_sums(block.q, x, sums);
-  const __m256 d[2] = {load_halves(block.d), load_halves(block.d + 8)};
+  integer_sums(block, x, sums);
+  const __m256 d[2] = {scales_of(block, 0), scales_of(block, 1)};
+  [[maybe_unused]] __m256 m[2];
+  if constexpr (kHasMin<Block>) {
+    m[0] = load_halves(block.m);
+    m[1] = load_halves(block.m + 8);
+  }
   for (int c = 0; c < C; ++c) {
     const __m256 scale = _mm256_broadcast_ss(x.scale + c * x.block_stride);
+    if constexpr (kUnsigned<Block> && Block::kOffset != 0) {
+      const __m256i offset = _mm256_madd_epi16(broadcast_4_bytes(x.sum + c * x.block_stride),
+                                               _mm256_set1_epi16(Block::kOffset));
+      sums[c][0] = _mm256_sub_epi32(sums[c][0], offset);
+      sums[c][1] = _mm256_sub_epi32(sums[c][1], offset);
+    }
     for (int h = 0; h < 2; ++h) {
       acc[c][h] =
           _mm256_fmadd_ps(_mm256_mul_ps(d[h], scale), _mm256_cvtepi32_ps(sums[c][h]), acc[c][h]);
+    }
+    if constexpr (kHasMin<Block>) {
+      const __m256 total = _mm256_broadcast_ss(x.total + c * x.block_stride);
+      for (int h = 0; h < 2; ++h) acc[c][h] = _mm256_fmadd_ps(m[h], total, acc[c][h]);
     }
   }
 }
@@ -203,9 +292,7 @@ void tile(const Block* group, int64_t rows, const Q8Activations& x, int64_t firs
 template <Layout layout>
 void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
                const Q8Activations& x, int64_t n, float* y, int64_t y_stride) noexcept {
-  using Block =
-      std::conditional_t<layout == Layout::kNibbleMin, NibbleMinBlock,
-                         std::conditional_t<layout == Layout::kNibble, NibbleBlock, ByteBlock>>;
+  using Block = BlockOf<layout>;
   // Columns whose activations stay in the second cache while all groups pass over them.
   constexpr int64_t kChunkBytes = 128 * 1024;
   int64_t chunk = w.cols > 0 ? kChunkBytes / w.cols / kTileColumns * kTileColumns : n;
@@ -234,6 +321,10 @@ void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
 CUTAWAY_AVX2_Q8(Layout::kNibbleMin)
 CUTAWAY_AVX2_Q8(Layout::kNibble)
 CUTAWAY_AVX2_Q8(Layout::kByte)
+CUTAWAY_AVX2_Q8(Layout::kFiveMin)
+CUTAWAY_AVX2_Q8(Layout::kFive)
+CUTAWAY_AVX2_Q8(Layout::kNonlinear)
+CUTAWAY_AVX2_Q8(Layout::kMicro)
 #undef CUTAWAY_AVX2_Q8
 
 }  // namespace cutaway::kernels::avx2

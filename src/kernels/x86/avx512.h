@@ -40,11 +40,6 @@ void attention_finish(float sum, int64_t d_v, float* out) noexcept;
 
 #define CUTAWAY_INLINE static inline __attribute__((always_inline))
 
-template <Layout layout>
-using BlockOf =
-    std::conditional_t<layout == Layout::kNibbleMin, NibbleMinBlock,
-                       std::conditional_t<layout == Layout::kNibble, NibbleBlock, ByteBlock>>;
-
 CUTAWAY_INLINE __m512i load_bytes(const void* p) noexcept { return _mm512_loadu_si512(p); }
 
 // Sixteen f16 from memory as f32.

@@ -5,6 +5,7 @@
 // groups' weights is dequantised once into a buffer that the first cache holds, then every column
 // passes over it; between panels the sums rest in y, which keeps their bits.
 #include "kernels/x86/avx512.h"
+#include "kernels/x86/avx512_unpack.h"
 
 namespace cutaway::kernels::avx512 {
 namespace {
@@ -16,10 +17,6 @@ constexpr int64_t kTileColumns = 6;  // × 4 groups = 24 sums, 4 weights, 1 acti
 constexpr int64_t kTileGroups = 4;
 constexpr int kFewColumns = 8;
 constexpr size_t kPrefetchBytes = 4096;  // ahead of each group's weights that come from memory
-
-constexpr bool is_blocked_layout(Layout layout) noexcept {
-  return layout == Layout::kNibbleMin || layout == Layout::kNibble || layout == Layout::kByte;
-}
 
 // The 16 rows' weights of a plain layout at K element k, as f32.
 template <Layout layout>
@@ -34,37 +31,36 @@ CUTAWAY_INLINE __m512 load_weights(const uint8_t* group, int64_t k) noexcept {
   }
 }
 
-// One block's weights to out[k][16].
-template <Layout layout>
-CUTAWAY_INLINE void dequantise_block(const BlockOf<layout>& block, float* out) noexcept {
-  const __m512 d = load_halves(block.d);
-  __m512 m = _mm512_setzero_ps();
-  if constexpr (layout == Layout::kNibbleMin) m = load_halves(block.m);
-  constexpr int64_t kSteps = layout == Layout::kByte ? 8 : 4;
-  for (int64_t j = 0; j < kSteps; ++j) {
-    const __m512i q = load_bytes(block.q[j]);
+// K elements 4·i … of the 16 rows, unsigned and kOffset more than they are, to out[0 … 3][16].
+template <typename Block>
+CUTAWAY_INLINE void dequantise_bytes(__m512i q, __m512 d, __m512 m, float* out) noexcept {
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; ++i) {  // byte i of each 32-bit lane: K element 4·j + i
-      float* to = out + (4 * j + i) * kGroupRows;
-      if constexpr (layout == Layout::kByte) {
-        const __m512i value =
-            _mm512_srai_epi32(_mm512_slli_epi32(q, static_cast<unsigned>(24 - 8 * i)), 24);
-        _mm512_storeu_ps(to, _mm512_mul_ps(d, _mm512_cvtepi32_ps(value)));
-      } else {
-        const __m512i mask = _mm512_set1_epi32(15);
-        const __m512i offset = _mm512_set1_epi32(layout == Layout::kNibble ? 8 : 0);
-        const __m512i low =
-            _mm512_and_si512(_mm512_srli_epi32(q, static_cast<unsigned>(8 * i)), mask);
-        const __m512i high =
-            _mm512_and_si512(_mm512_srli_epi32(q, static_cast<unsigned>(8 * i + 4)), mask);
-        // d · q is exact in f32 (11 + 5 bits), so one rounding remains, as in ref.
-        _mm512_storeu_ps(to,
-                         _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(_mm512_sub_epi32(low, offset)), m));
-        _mm512_storeu_ps(to + 16 * kGroupRows,
-                         _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(_mm512_sub_epi32(high, offset)), m));
-      }
-    }
+  for (int i = 0; i < 4; ++i) {  // byte i of each 32-bit lane
+    const __m512i byte = _mm512_and_si512(_mm512_srli_epi32(q, static_cast<unsigned>(8 * i)),
+                                          _mm512_set1_epi32(255));
+    const __m512i value = _mm512_sub_epi32(byte, _mm512_set1_epi32(Block::kOffset));
+    // d · q is exact in f32 (11 + 8 bits), so one rounding remains, as in ref.
+    _mm512_storeu_ps(out + i * kGroupRows, _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(value), m));
   }
+}
+
+template <int J, typename Block>
+CUTAWAY_INLINE void dequantise_step(const Block& block, __m512 d, __m512 m, float* out) noexcept {
+  const Step step = unpack<J>(block);
+  dequantise_bytes<Block>(step.low, d, m, out + 4 * J * kGroupRows);
+  dequantise_bytes<Block>(step.high, d, m, out + (16 + 4 * J) * kGroupRows);
+}
+
+// One block's weights to out[k][16].
+template <typename Block>
+CUTAWAY_INLINE void dequantise_block(const Block& block, float* out) noexcept {
+  const __m512 d = scales_of(block);
+  __m512 m = _mm512_setzero_ps();
+  if constexpr (kHasMin<Block>) m = load_halves(block.m);
+  dequantise_step<0>(block, d, m, out);
+  dequantise_step<1>(block, d, m, out);
+  dequantise_step<2>(block, d, m, out);
+  dequantise_step<3>(block, d, m, out);
 }
 
 // out[k][16] = the weights of a group's 16 rows at K elements [k_begin, k_begin + k_count). The
@@ -72,7 +68,7 @@ CUTAWAY_INLINE void dequantise_block(const BlockOf<layout>& block, float* out) n
 template <Layout layout>
 CUTAWAY_INLINE void dequantise(const uint8_t* group, int64_t k_begin, int64_t k_count,
                                float* out) noexcept {
-  if constexpr (!is_blocked_layout(layout)) {
+  if constexpr (!is_blocked(layout)) {
     constexpr int64_t kBytes = (layout == Layout::kFloat ? 4 : 2) * kGroupRows;  // per K element
     for (int64_t k = 0; k < k_count; ++k) {
       _mm_prefetch(reinterpret_cast<const char*>(group + (k_begin + kPanelK + k) * kBytes),
@@ -85,7 +81,7 @@ CUTAWAY_INLINE void dequantise(const uint8_t* group, int64_t k_begin, int64_t k_
     for (int64_t b = 0; b < k_count / kBlockK; ++b, ++block, out += kBlockK * kGroupRows) {
       const auto* ahead = reinterpret_cast<const char*>(block + kPanelK / kBlockK);
       for (size_t at = 0; at < sizeof(Block); at += 64) _mm_prefetch(ahead + at, _MM_HINT_T0);
-      dequantise_block<layout>(*block, out);
+      dequantise_block(*block, out);
     }
   }
 }
@@ -238,7 +234,7 @@ void all_groups_of_few(const Product& p, int64_t group_end) noexcept {
 template <Layout layout>
 void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, const float* x,
                 int64_t x_stride, int64_t n, float* y, int64_t y_stride) noexcept {
-  if constexpr (!is_blocked_layout(layout)) {
+  if constexpr (!is_blocked(layout)) {
     if (n > 0 && n <= kFewColumns) {
       return all_groups_of_few<layout, kFewColumns>({w, group_begin, x, x_stride, n, y, y_stride},
                                                     group_end);
@@ -283,6 +279,10 @@ CUTAWAY_AVX512_F32(Layout::kByte)
 CUTAWAY_AVX512_F32(Layout::kHalf)
 CUTAWAY_AVX512_F32(Layout::kBrain)
 CUTAWAY_AVX512_F32(Layout::kFloat)
+CUTAWAY_AVX512_F32(Layout::kFiveMin)
+CUTAWAY_AVX512_F32(Layout::kFive)
+CUTAWAY_AVX512_F32(Layout::kNonlinear)
+CUTAWAY_AVX512_F32(Layout::kMicro)
 #undef CUTAWAY_AVX512_F32
 
 }  // namespace cutaway::kernels::avx512

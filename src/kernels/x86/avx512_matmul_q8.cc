@@ -2,6 +2,7 @@
 // integer sum is exact, then one or two fma's in K order add it, whatever the number of columns.
 // These are the steps of avx2_matmul_q8.cc, so the bits are the same.
 #include "kernels/x86/avx512.h"
+#include "kernels/x86/avx512_unpack.h"
 
 namespace cutaway::kernels::avx512 {
 namespace {
@@ -66,7 +67,24 @@ CUTAWAY_INLINE void fence(__m512i (&sums)[C][G]) noexcept {
   }
 }
 
-// Σ_k q · x of 16 rows over one block, q unsigned: 0 … 15, or 128 more than the weight.
+// Step J of a block: 4 · J + 0 … 3 of each half of its K elements.
+template <int J, int C, int G, typename Block>
+CUTAWAY_INLINE void add_step(const Block* const (&block)[G], const Columns& x,
+                             __m512i (&sums)[C][G]) noexcept {
+  __m512i low[G], high[G];
+#pragma GCC unroll 4
+  for (int g = 0; g < G; ++g) {
+    const Step step = unpack<J>(*block[g]);
+    low[g] = step.low;
+    high[g] = step.high;
+  }
+  add_products<C, G>(low, x, 4 * J, sums);
+  if constexpr (std::is_same_v<Block, ByteBlock>) fence(sums);
+  add_products<C, G>(high, x, 16 + 4 * J, sums);
+  fence(sums);
+}
+
+// Σ_k q · x of 16 rows over one block, q unsigned: Block::kOffset more than the weight.
 template <int C, int G, typename Block>
 CUTAWAY_INLINE void block_sums(const Block* const (&block)[G], const Columns& x,
                                __m512i (&sums)[C][G]) noexcept {
@@ -75,30 +93,10 @@ CUTAWAY_INLINE void block_sums(const Block* const (&block)[G], const Columns& x,
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g) sums[c][g] = _mm512_setzero_si512();
   }
-  if constexpr (std::is_same_v<Block, ByteBlock>) {
-    const __m512i sign = _mm512_set1_epi8(-128);
-#pragma GCC unroll 8
-    for (int j = 0; j < 8; ++j) {
-      __m512i w[G];
-      for (int g = 0; g < G; ++g) w[g] = _mm512_xor_si512(load_bytes(block[g]->q[j]), sign);
-      add_products<C, G>(w, x, 4 * j, sums);
-      fence(sums);
-    }
-  } else {
-    const __m512i mask = _mm512_set1_epi8(15);
-#pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      __m512i low[G], high[G];
-      for (int g = 0; g < G; ++g) {
-        const __m512i q = load_bytes(block[g]->q[j]);
-        low[g] = _mm512_and_si512(q, mask);
-        high[g] = _mm512_and_si512(_mm512_srli_epi16(q, 4), mask);
-      }
-      add_products<C, G>(low, x, 4 * j, sums);
-      add_products<C, G>(high, x, 16 + 4 * j, sums);
-      fence(sums);
-    }
-  }
+  add_step<0>(block, x, sums);
+  add_step<1>(block, x, sums);
+  add_step<2>(block, x, sums);
+  add_step<3>(block, x, sums);
 }
 
 // Adds one block's share of C columns and G groups to the row sums.
@@ -110,28 +108,24 @@ CUTAWAY_INLINE void add_block(const Block* const (&block)[G], const Columns& x,
   __m512 d[G];
   [[maybe_unused]] __m512 m[G];
   for (int g = 0; g < G; ++g) {
-    d[g] = load_halves(block[g]->d);
-    if constexpr (std::is_same_v<Block, NibbleMinBlock>) m[g] = load_halves(block[g]->m);
+    d[g] = scales_of(*block[g]);
+    if constexpr (kHasMin<Block>) m[g] = load_halves(block[g]->m);
   }
 #pragma GCC unroll 8
   for (int c = 0; c < C; ++c) {
     const __m512 scale = _mm512_set1_ps(x.scale[c * x.block_stride]);
     [[maybe_unused]] __m512i offset;
-    if constexpr (!std::is_same_v<Block, NibbleMinBlock>) {
-      // Taken off: 8 of each nibble, the 128 that made a byte unsigned.
-      constexpr int16_t kOffset = std::is_same_v<Block, NibbleBlock> ? 8 : 128;
+    if constexpr (Block::kOffset != 0) {
       offset = _mm512_madd_epi16(broadcast_4_bytes(x.sum + c * x.block_stride),
-                                 _mm512_set1_epi16(kOffset));
+                                 _mm512_set1_epi16(Block::kOffset));
     }
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g) {
-      if constexpr (!std::is_same_v<Block, NibbleMinBlock>) {
-        sums[c][g] = _mm512_sub_epi32(sums[c][g], offset);
-      }
+      if constexpr (Block::kOffset != 0) sums[c][g] = _mm512_sub_epi32(sums[c][g], offset);
       acc[c][g] =
           _mm512_fmadd_ps(_mm512_mul_ps(d[g], scale), _mm512_cvtepi32_ps(sums[c][g]), acc[c][g]);
     }
-    if constexpr (std::is_same_v<Block, NibbleMinBlock>) {
+    if constexpr (kHasMin<Block>) {
       const __m512 total = _mm512_set1_ps(x.total[c * x.block_stride]);
 #pragma GCC unroll 4
       for (int g = 0; g < G; ++g) acc[c][g] = _mm512_fmadd_ps(m[g], total, acc[c][g]);
@@ -297,6 +291,10 @@ void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
 CUTAWAY_AVX512_Q8(Layout::kNibbleMin)
 CUTAWAY_AVX512_Q8(Layout::kNibble)
 CUTAWAY_AVX512_Q8(Layout::kByte)
+CUTAWAY_AVX512_Q8(Layout::kFiveMin)
+CUTAWAY_AVX512_Q8(Layout::kFive)
+CUTAWAY_AVX512_Q8(Layout::kNonlinear)
+CUTAWAY_AVX512_Q8(Layout::kMicro)
 #undef CUTAWAY_AVX512_Q8
 
 }  // namespace cutaway::kernels::avx512
