@@ -102,7 +102,7 @@ TEST_P(PublishedCases, SameIds) {
 INSTANTIATE_TEST_SUITE_P(Real, PublishedCases,
                          testing::Values("command-r", "deepseek-coder", "deepseek-llm", "falcon",
                                          "gpt-2", "llama-bpe", "mpt", "qwen2", "qwen35", "refact",
-                                         "starcoder", "llama-spm", "phi-3", "gemma-4"),
+                                         "starcoder", "llama-spm", "bert-bge", "phi-3", "gemma-4"),
                          [](const auto& info) { return test_name(info.param); });
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
+#include <numeric>
 
 #include "base/json.h"
 #include "base/utf8.h"
@@ -118,27 +118,11 @@ Result<MergeTable> MergeTable::read(const Metadata& metadata, const Vocabulary& 
 
 namespace {
 
-constexpr const char* kScores = "tokenizer.ggml.scores";
-
 // For each token the place of its score among all that there are, the highest first.
 Result<std::vector<uint32_t>> read_ranks(const Metadata& metadata, size_t count) {
-  CUTAWAY_ASSIGN(const std::vector<double> scores, metadata.numbers(kScores));
-  if (scores.size() != count) {
-    return Error{
-        ErrorCode::kInvalidFile,
-        fmt::format("{} has {} entries, tokenizer.ggml.tokens has {}: they must be as many",
-                    kScores, scores.size(), count),
-        kScores};
-  }
+  CUTAWAY_ASSIGN(const std::vector<double> scores, read_scores(metadata, count));
   std::vector<uint32_t> order(count), ranks(count);
-  for (size_t i = 0; i < count; ++i) {
-    if (!std::isfinite(scores[i])) {
-      return Error{ErrorCode::kInvalidFile,
-                   fmt::format("{}[{}] is {}; scores are finite numbers", kScores, i, scores[i]),
-                   kScores};
-    }
-    order[i] = static_cast<uint32_t>(i);
-  }
+  std::iota(order.begin(), order.end(), 0u);
   std::sort(order.begin(), order.end(),
             [&](uint32_t a, uint32_t b) { return scores[a] > scores[b]; });
   uint32_t rank = 0;

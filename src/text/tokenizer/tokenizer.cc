@@ -111,11 +111,15 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::create(const Metadata& metad
   std::shared_ptr<const Tokenizer> tokenizer;
   if (model == "gpt2" || model == "llama" || model == "gemma4") {
     CUTAWAY_ASSIGN(tokenizer, create_bpe(metadata, model));
+  } else if (model == "bert") {
+    CUTAWAY_ASSIGN(tokenizer, create_wordpiece(metadata));
+  } else if (model == "t5") {
+    CUTAWAY_ASSIGN(tokenizer, create_unigram(metadata));
   } else {
     return Error{ErrorCode::kUnsupported,
                  "tokenizer.ggml.model is \"" + model +
-                     "\"; this build knows gpt2 (byte-level BPE), llama (SentencePiece's BPE) and "
-                     "gemma4",
+                     "\"; this build knows gpt2 (byte-level BPE), llama (SentencePiece's BPE), "
+                     "gemma4 (BPE over characters), bert (WordPiece) and t5 (Unigram)",
                  "tokenizer.ggml.model"};
   }
   CUTAWAY_OUT(span, "model", tokenizer->model_name(), "pre", tokenizer->pre_tokenizer_name(),

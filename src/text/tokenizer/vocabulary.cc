@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "base/hash_mix.h"
 #include "text/tokenizer/byte_level.h"
@@ -13,6 +14,7 @@ namespace cutaway::text {
 namespace {
 
 constexpr const char* kTokens = "tokenizer.ggml.tokens";
+constexpr const char* kScores = "tokenizer.ggml.scores";
 constexpr const char* kTypes = "tokenizer.ggml.token_type";
 
 // The token types of GGUF: 1 to 6.
@@ -57,6 +59,25 @@ bool is_special(TokenType type) {
 }
 
 }  // namespace
+
+Result<std::vector<double>> read_scores(const Metadata& metadata, size_t tokens) {
+  CUTAWAY_SPAN(span, "text::read_scores", "tokens", tokens);
+  CUTAWAY_ASSIGN(std::vector<double> scores, metadata.numbers(kScores));
+  if (scores.size() != tokens) {
+    return Error{ErrorCode::kInvalidFile,
+                 fmt::format("{} has {} entries, {} has {}: they must be as many", kScores,
+                             scores.size(), kTokens, tokens),
+                 kScores};
+  }
+  for (size_t i = 0; i < tokens; ++i) {
+    if (!std::isfinite(scores[i])) {
+      return Error{ErrorCode::kInvalidFile,
+                   fmt::format("{}[{}] is {}; scores are finite numbers", kScores, i, scores[i]),
+                   kScores};
+    }
+  }
+  return scores;
+}
 
 std::string without_space_marks(std::string_view spelling) {
   std::string out;

@@ -23,6 +23,9 @@ enum class Spelling {
 // Text in SentencePiece's spelling: every \u2581 becomes a space.
 std::string without_space_marks(std::string_view spelling);
 
+// tokenizer.ggml.scores: one finite number a token. Errors kInvalidFile.
+Result<std::vector<double>> read_scores(const Metadata& metadata, size_t tokens);
+
 class Vocabulary {
  public:
   // Reads tokenizer.ggml.tokens and .token_type. Errors kInvalidFile.

@@ -30,6 +30,10 @@ std::vector<int32_t> find_end_ids(const Tokenizer::SpecialIds& ids, const Vocabu
 Result<std::shared_ptr<const Tokenizer>> create_bpe(const Metadata& metadata,
                                                     const std::string& model);
 
+// "bert" (WordPiece) and "t5" (Unigram).
+Result<std::shared_ptr<const Tokenizer>> create_wordpiece(const Metadata& metadata);
+Result<std::shared_ptr<const Tokenizer>> create_unigram(const Metadata& metadata);
+
 class VocabularyTokenizer : public Tokenizer {
  public:
   std::string_view token_bytes(int32_t id, bool special) const override {
@@ -80,7 +84,13 @@ class VocabularyTokenizer : public Tokenizer {
     }
     return text_until(joined.text.size());
   }
-  // BOS and EOS as the file says. A span's report of the ids.
+  // A word of tokens that no merges made. Precondition: there is one.
+  static TracedWord traced_word(const std::vector<EncodedToken>& tokens) {
+    TracedWord word{tokens.front().begin, tokens.back().end, {}, {}};
+    for (const EncodedToken& token : tokens) word.ids.push_back(token.id);
+    return word;
+  }
+  // BOS and EOS as the file says.
   void add_first(std::vector<EncodedToken>& out, const EncodeOptions& options) const {
     if (options.add_special && ids_.add_bos) out.push_back({ids_.bos, 0, 0});
   }
