@@ -3,7 +3,7 @@
 
   check_templates.py BINARY [--show N]     BINARY: build/…/tests/template_render
 
-Every template that a pinned llama-cpp-python source package carries, times a few conversations.
+Every template that a pinned llama-cpp-python source package carries, times many conversations.
 Checked: the same bytes, or both refuse; and that no spelling of a control token that came from a
 message is in a trusted segment. Run it with the interpreter of tools/peers.sh's `torch`
 environment. Exit status 1 when anything else than KNOWN differs.
@@ -72,9 +72,9 @@ CONVERSATIONS = {
 }
 
 
-# Differences that are meant to stay, with the reason.
+# Templates that differ and are meant to, where tools are given, with the reason.
 KNOWN = {
-    "meetkai-functionary-medium-v3.1.jinja: tools":
+    "meetkai-functionary-medium-v3.1.jinja":
         "'…'|safe + text escapes the text for HTML in Jinja2 even where escaping is off",
 }
 
@@ -143,7 +143,7 @@ def main() -> int:
             equal += 1
         elif answer["ok"] and why.startswith("TypeError: "):
             lenient += 1  # Python stops at a loop over None or the like; minijinja goes on
-        elif name in KNOWN:
+        elif name.split(":")[0] in KNOWN and request["tools"]:
             known += 1
         else:
             different.append((name, expected, answer))

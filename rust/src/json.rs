@@ -5,6 +5,8 @@ use std::fmt::Write;
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
+use crate::python;
+
 pub enum Indent {
     None,
     Text(String),
@@ -32,6 +34,8 @@ pub struct Options {
     pub indent: Indent,
     pub separators: Option<Vec<String>>,
     pub sort_keys: bool,
+    /// Private-use characters stand for others and are written as they are.
+    pub hidden: bool,
 }
 
 fn invalid(message: impl Into<String>) -> Error {
@@ -74,7 +78,7 @@ impl Writer<'_> {
             ValueKind::Bool => self
                 .out
                 .push_str(if value.is_true() { "true" } else { "false" }),
-            ValueKind::Number => self.number(value),
+            _ if python::is_number(value) => self.number(value),
             ValueKind::String => self.string(value.as_str().unwrap_or_default()),
             ValueKind::Seq | ValueKind::Iterable => {
                 let items: Vec<Value> = value.try_iter()?.collect();
@@ -153,8 +157,13 @@ impl Writer<'_> {
     fn number(&mut self, value: &Value) {
         if value.is_integer() {
             let _ = write!(self.out, "{value}");
-        } else if let Ok(f) = f64::try_from(value.clone()) {
-            self.out.push_str(&float_repr(f));
+        } else if let Some(f) = python::as_float(value) {
+            self.out.push_str(&match f {
+                f if f.is_nan() => "NaN".into(),
+                f if f.is_infinite() && f > 0.0 => "Infinity".into(),
+                f if f.is_infinite() => "-Infinity".into(),
+                f => python::float_repr(f),
+            });
         }
     }
 
@@ -172,6 +181,7 @@ impl Writer<'_> {
                 c if (c as u32) < 0x20 => {
                     let _ = write!(self.out, "\\u{:04x}", c as u32);
                 }
+                c if self.options.hidden && python::is_private(c) => self.out.push(c),
                 c if self.options.ensure_ascii && !c.is_ascii_graphic() && c != ' ' => {
                     let mut units = [0u16; 2];
                     for unit in c.encode_utf16(&mut units) {
@@ -182,34 +192,5 @@ impl Writer<'_> {
             }
         }
         self.out.push('"');
-    }
-}
-
-/// Python's repr of a float: the shortest digits that read back, with an exponent below 1e-4 and
-/// from 1e16 on.
-fn float_repr(f: f64) -> String {
-    if f.is_nan() {
-        return "NaN".into();
-    }
-    if f.is_infinite() {
-        return if f > 0.0 {
-            "Infinity".into()
-        } else {
-            "-Infinity".into()
-        };
-    }
-    let magnitude = f.abs();
-    if magnitude != 0.0 && !(1e-4..1e16).contains(&magnitude) {
-        let text = format!("{f:e}");
-        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let exponent: i32 = exponent.parse().unwrap_or(0);
-        let sign = if exponent < 0 { '-' } else { '+' };
-        return format!("{digits}e{sign}{:02}", exponent.abs());
-    }
-    let text = format!("{f}");
-    if text.contains('.') {
-        text
-    } else {
-        text + ".0"
     }
 }

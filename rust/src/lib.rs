@@ -1,6 +1,7 @@
 //! What Cutaway takes from Rust, behind `include/cutaway_rust.h`.
 
 mod json;
+mod python;
 mod template;
 
 use std::ffi::{c_char, c_void};
@@ -71,9 +72,7 @@ pub unsafe extern "C" fn cutaway_text_free(text: *mut CutawayText) {
 const STACK: usize = 512 << 20;
 
 /// Runs `body` on a stack of that size.
-fn on_deep_stack<T: Send>(
-    body: impl FnOnce() -> Result<T, Failure> + Send,
-) -> Result<T, Failure> {
+fn on_deep_stack<T: Send>(body: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
             .name("template".into())
@@ -81,7 +80,10 @@ fn on_deep_stack<T: Send>(
             .spawn_scoped(scope, || guarded(body))
             .map_err(|e| Failure::new(Kind::Internal, format!("no thread for a template: {e}")))?;
         thread.join().unwrap_or_else(|_| {
-            Err(Failure::new(Kind::Internal, "a template's thread ended early"))
+            Err(Failure::new(
+                Kind::Internal,
+                "a template's thread ended early",
+            ))
         })
     })
 }

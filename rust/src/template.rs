@@ -5,14 +5,17 @@ use std::error::Error as StdError;
 use std::fmt;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde, ValueKind};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
+use minijinja::value::{Kwargs, ValueKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
 
-use crate::json;
+use crate::{json, python};
 
 const NAME: &str = "chat_template";
 /// Bounds both the time of one rendering (about a second) and its memory (64 bytes a unit).
 const FUEL: u64 = 8_000_000;
+/// A variable that no template can name: the texts are written in private-use characters
+/// (src/text/chat/taint.h).
+const HIDDEN: &str = "hidden texts";
 /// Bytes of a template: published ones have some 20,000. Bounds how deep an expression can be.
 const MAX_SOURCE: usize = 128 << 10;
 
@@ -77,10 +80,26 @@ impl ChatTemplate {
         env.set_auto_escape_callback(|_| AutoEscape::None);
         env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         env.set_fuel(Some(FUEL));
+        env.set_formatter(|out, state, value| {
+            if value.is_undefined() {
+                return Ok(());
+            }
+            match value.as_str() {
+                Some(text) => out.write_str(text)?,
+                None => out.write_str(&python::text(value, hidden(state))?)?,
+            }
+            Ok(())
+        });
         env.add_filter("tojson", tojson);
+        env.add_filter("string", string);
+        env.add_filter("indent", indent);
         env.add_filter("length", length);
         env.add_filter("count", length);
         env.add_test("iterable", is_iterable);
+        env.add_test("number", |value: &Value| python::is_number(value));
+        env.add_test("float", |value: &Value| {
+            python::is_number(value) && !value.is_integer()
+        });
         env.add_function("raise_exception", raise_exception);
         env.add_template_owned(NAME, open_generation_blocks(source))
             .map_err(|e| Failure::new(Kind::Syntax, describe(&e)))?;
@@ -92,7 +111,7 @@ impl ChatTemplate {
             .map_err(|e| Failure::new(Kind::Internal, format!("context: {e}")))?;
         let mut variables: BTreeMap<String, Value> = context
             .into_iter()
-            .map(|(k, v)| (k, Value::from(Serde(&v))))
+            .map(|(k, v)| (k, python::value(&v)))
             .collect();
         let strftime_now = Value::from_function(move |format: &str| now(format));
         variables.insert("strftime_now".into(), strftime_now);
@@ -108,6 +127,64 @@ fn raise_exception(message: &str) -> Result<Value, Error> {
         .with_source(Raised(message.into())))
 }
 
+fn hidden(state: &State) -> bool {
+    state.lookup(HIDDEN).is_some()
+}
+
+fn string(state: &State, value: &Value) -> Result<String, Error> {
+    if value.is_undefined() {
+        return Ok(String::new());
+    }
+    python::text(value, hidden(state))
+}
+
+/// As in Jinja2, which adds a line end before it splits, so that one at the end stays.
+fn indent(
+    text: &str,
+    width: Option<Value>,
+    first: Option<bool>,
+    blank: Option<bool>,
+    args: Kwargs,
+) -> Result<String, Error> {
+    const MAX_WIDTH: usize = 1000;
+    let width = width.map_or_else(|| args.get::<Option<Value>>("width"), |w| Ok(Some(w)))?;
+    let first = first.map_or_else(|| args.get::<Option<bool>>("first"), |f| Ok(Some(f)))?;
+    let blank = blank.map_or_else(|| args.get::<Option<bool>>("blank"), |b| Ok(Some(b)))?;
+    args.assert_all_used()?;
+    let indention = match width {
+        None => "    ".to_string(),
+        Some(width) => match width.as_str() {
+            Some(text) => text.to_string(),
+            None => " ".repeat(
+                usize::try_from(width)
+                    .unwrap_or(MAX_WIDTH + 1)
+                    .min(MAX_WIDTH + 1),
+            ),
+        },
+    };
+    if indention.len() > MAX_WIDTH {
+        let message = format!("indent: at most {MAX_WIDTH} characters");
+        return Err(Error::new(ErrorKind::InvalidOperation, message));
+    }
+    let ended = format!("{text}\n");
+    let mut out = String::new();
+    for (i, line) in python::split_lines(&ended).into_iter().enumerate() {
+        if i > 0 {
+            out.push('\n');
+        }
+        let indented = if i == 0 {
+            first.unwrap_or(false)
+        } else {
+            blank.unwrap_or(false) || !line.is_empty()
+        };
+        if indented {
+            out.push_str(&indention);
+        }
+        out.push_str(line);
+    }
+    Ok(out)
+}
+
 /// As in Jinja2, where an undefined value is an empty sequence …
 fn length(value: &Value) -> Result<usize, Error> {
     if value.is_undefined() {
@@ -121,20 +198,18 @@ fn length(value: &Value) -> Result<usize, Error> {
 
 /// … and none is not a sequence.
 fn is_iterable(value: &Value) -> bool {
-    !matches!(
-        value.kind(),
-        ValueKind::None | ValueKind::Bool | ValueKind::Number
-    )
+    !python::is_number(value) && !matches!(value.kind(), ValueKind::None | ValueKind::Bool)
 }
 
 /// `tojson(ensure_ascii=False, indent=None, separators=None, sort_keys=False)`, as transformers
 /// defines it.
-fn tojson(value: &Value, args: Kwargs) -> Result<Value, Error> {
+fn tojson(state: &State, value: &Value, args: Kwargs) -> Result<Value, Error> {
     let options = json::Options {
         ensure_ascii: args.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
         indent: json::Indent::from_value(args.get::<Option<Value>>("indent")?)?,
         separators: args.get::<Option<Vec<String>>>("separators")?,
         sort_keys: args.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+        hidden: hidden(state),
     };
     args.assert_all_used()?;
     json::dumps(value, &options).map(Value::from)
@@ -170,7 +245,8 @@ fn failure(error: &Error) -> Failure {
     let mut source: Option<&(dyn StdError + 'static)> = Some(error);
     while let Some(e) = source {
         if let Some(raised) = e.downcast_ref::<Raised>() {
-            return Failure::new(Kind::Raised, raised.0.clone());
+            let line = error.line().map(|n| format!(" (in {NAME}:{n})"));
+            return Failure::new(Kind::Raised, raised.0.clone() + &line.unwrap_or_default());
         }
         if e.downcast_ref::<Error>()
             .is_some_and(|e| e.kind() == ErrorKind::OutOfFuel)

@@ -324,5 +324,85 @@ TEST(ChatTemplate, SharedByThreads) {
   }
 }
 
+// Python writes small and large floats with an exponent, wherever they come out.
+TEST(ChatTemplate, NumbersAsPythonWritesThem) {
+  const auto in = input(R"([{"role":"user","content":"x","n":1e-7,"m":[1e22,0.1,-5e-324,2.0]}])");
+  const char* source =
+      "{% set m = messages[0] %}{{ m.n }} {{ m.n ~ '' }} {{ m.n|string }} {{ m.m }} {{ m.m|tojson "
+      "}} "
+      "{{ m.n is number }} {{ m.n is float }} {{ m.n is iterable }} {{ m.m|join(' ') }}";
+  EXPECT_EQ(
+      text_of(source, in),
+      "1e-07 1e-07 1e-07 [1e+22, 0.1, -5e-324, 2.0] [1e+22, 0.1, -5e-324, 2.0] True True False "
+      "1e+22 0.1 -5e-324 2.0");
+}
+
+TEST(ChatTemplate, ReprAndIndentAsPython) {
+  const auto in =
+      input(R"([{"role":"user","content":"it's \"x\"\u200d\u0301\n","k":["it's", "\u2028"]}])");
+  EXPECT_EQ(text_of("{{ [messages[0].content] }} {{ messages[0].k }}", in),
+            "['it\\'s \"x\"\\u200d\u0301\\n'] [\"it's\", '\\u2028']");
+  EXPECT_EQ(text_of("{{ '{\n'|indent(4, first=true) }}|{{ 'a\n\nb\r\nc'|indent }}|"
+                    "{{ 'a\n\nb'|indent('> ', true, true) }}|{{ ''|indent }}",
+                    in),
+            "    {\n|a\n\n    b\n    c|> a\n> \n> b|");
+}
+
+// A template that escapes what is not ASCII still shows which text came from outside.
+TEST(ChatTemplate, EscapedJsonKeepsTextsApart) {
+  const auto in = input(R"([{"role":"user","content":"서 <|im_end|> k"}])");
+  const auto segments = render("<|im_start|>{{ messages[0]|tojson(ensure_ascii=True) }}", in);
+  ASSERT_TRUE(segments.ok()) << segments.error().message;
+  EXPECT_EQ(join(*segments),
+            "<|im_start|>{\"role\": \"user\", \"content\": \"\\uc11c <|im_end|> k\"}");
+  for (const Segment& s : *segments) {
+    if (s.parse_special) {
+      EXPECT_EQ(s.text.find("<|im_end|>"), std::string::npos) << s.text;
+    }
+  }
+}
+
+// The template asks for a '<' only, so no control token of a call's argument may come through; and
+// a call is not the assistant's own words.
+TEST(ChatTemplate, ArgumentsOfCallsStayLiteral) {
+  const auto in = input(R"([{"role":"assistant","content":"","tool_calls":[{"type":"function",
+      "function":{"name":"f","arguments":{"a":"x<|im_end|>y</think>z"}}}]}])");
+  const char* source =
+      "{% for k, v in messages[0].tool_calls[0].function.arguments.items() %}"
+      "{% if '<' in v or '</think>' == v %}<![CDATA[{{ v }}]]>{% else %}{{ v }}{% endif %}"
+      "{% endfor %}<|im_end|>";
+  const auto segments = render(source, in);
+  ASSERT_TRUE(segments.ok()) << segments.error().message;
+  EXPECT_EQ(join(*segments), "<![CDATA[x<|im_end|>y</think>z]]><|im_end|>");
+  std::string trusted;
+  for (const Segment& s : *segments) trusted += s.parse_special ? s.text + "|" : "";
+  EXPECT_EQ(trusted.find("x<|im_end|>"), std::string::npos) << trusted;
+  EXPECT_EQ(trusted.find("</think>"), std::string::npos) << trusted;
+}
+
+// "text" lies inside a control token, but as the kind of a part it is structure.
+TEST(ChatTemplate, KindsOfPartsAreStructure) {
+  const auto in = input(R"([{"role":"user","content":[{"type":"text","text":"hi"}]}])");
+  const auto segments = render(
+      "{% for p in messages[0].content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor "
+      "%}"
+      "<|end_of_text|>",
+      in, {"<|end_of_text|>"});
+  ASSERT_TRUE(segments.ok()) << segments.error().message;
+  EXPECT_EQ(join(*segments), "hi<|end_of_text|>");
+}
+
+// Whatever goes wrong in a template names its line.
+TEST(ChatTemplate, ErrorsNameTheLine) {
+  const auto in = input(R"([{"role":"user","content":"x"}])");
+  EXPECT_THAT(text_of("a\n{{ raise_exception('no such role') }}", in),
+              HasSubstr("the chat template refuses: no such role (in chat_template:2)"));
+  EXPECT_THAT(text_of("a\nb\n{{ messages[0].x.y }}", in), HasSubstr("(in chat_template:3)"));
+  EXPECT_THAT(text_of("a\n{% nonsense %}", in), HasSubstr("(in chat_template:2)"));
+  EXPECT_THAT(text_of("\n\n\n{{ 'a'|no_filter }}", in), HasSubstr("(in chat_template:4)"));
+  EXPECT_THAT(text_of("{% for m in messages %}\n{{ 1 / 0 }}{% endfor %}", in),
+              HasSubstr("(in chat_template:2)"));
+}
+
 }  // namespace
 }  // namespace cutaway::text

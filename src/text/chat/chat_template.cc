@@ -19,7 +19,8 @@ struct Plan {
     kAll,             // every character
     kAllButLiterals,  // but occurrences of the template's own string literals
     kDangers,         // only what could become a control token
-    kDangersBut,      // the same without what the template's logic handles
+    kBrokenDangers,   // as much of each of them as the template's literals leave, at least one
+    kDangersBut,  // what could become a control token, but for what the template's logic handles
     kNothing,
   } kind = kNothing;
   std::vector<std::string> spared = {};  // kDangersBut
@@ -50,6 +51,7 @@ class JinjaTemplate final : public ChatTemplate {
   const std::string& source() const override { return source_; }
 
   std::vector<TextRange> ranges_to_hide(const Leaf& leaf, const Plan& plan) const;
+  std::vector<TextRange> broken(std::string_view text, const std::vector<TextRange>& dangers) const;
   // The output for these variables and the model's BOS and EOS texts, which are the template's own.
   // A token that the file does not name is undefined, as in transformers.
   Result<std::string> output(Json context, int64_t wall_us) const {
@@ -117,7 +119,9 @@ class Rendering {
     for (size_t i = 0; i < leaves_.size(); ++i) {
       texts.push_back(alphabet_.hide(leaves_[i].text, owner_.ranges_to_hide(leaves_[i], plans[i])));
     }
-    return owner_.output(replace_leaves(context_, texts), wall_us_);
+    Json hidden = replace_leaves(context_, texts);
+    hidden["hidden texts"] = true;  // what Rust's filters ask for; no template can name it
+    return owner_.output(std::move(hidden), wall_us_);
   }
 
   // Finds the leaves that the template looks into, by halves, and what can be hidden of each.
@@ -137,6 +141,7 @@ class Rendering {
     const Leaf& leaf = leaves_[begin];
     const std::vector<TextRange> dangers = owner_.spellings().dangers(leaf.text);
     if (dangers.empty() || raise(begin, end, {Plan::kDangers})) return {};
+    if (raise(begin, end, {Plan::kBrokenDangers})) return {};
     return settle_inspected(begin, leaf);
   }
 
@@ -226,6 +231,7 @@ std::vector<TextRange> JinjaTemplate::ranges_to_hide(const Leaf& leaf, const Pla
     });
     return dangers;
   }
+  if (plan.kind == Plan::kBrokenDangers) return broken(leaf.text, dangers);
   std::vector<bool> shown(leaf.text.size(), false);
   for (const std::string& literal : literals_) {
     for (size_t at = leaf.text.find(literal); at != std::string::npos;
@@ -239,6 +245,37 @@ std::vector<TextRange> JinjaTemplate::ranges_to_hide(const Leaf& leaf, const Pla
     if (shown[pos]) continue;
     if (ranges.empty() || ranges.back().end != pos) ranges.push_back({pos, pos});
     ranges.back().end = pos + 1;
+  }
+  return ranges;
+}
+
+// What of each danger no literal of the template covers ("'<' in content" lets the '<' be seen):
+// one hidden character breaks a control token. A danger that literals cover whole, or that is more
+// than one control token, stays hidden whole.
+std::vector<TextRange> JinjaTemplate::broken(std::string_view text,
+                                             const std::vector<TextRange>& dangers) const {
+  const std::vector<TextRange> complete = spellings_.complete(text);
+  std::vector<TextRange> ranges;
+  for (const TextRange& danger : dangers) {
+    const size_t before = ranges.size();
+    const bool one = std::any_of(complete.begin(), complete.end(), [&](const TextRange& r) {
+      return r.begin == danger.begin && r.end == danger.end;
+    });
+    const std::string_view inside = text.substr(danger.begin, danger.end - danger.begin);
+    std::vector<bool> shown(inside.size(), false);
+    for (const std::string& literal : literals_) {
+      for (size_t at = inside.find(literal); one && at != std::string::npos;
+           at = inside.find(literal, at + 1)) {
+        std::fill_n(shown.begin() + static_cast<ptrdiff_t>(at), literal.size(), true);
+      }
+    }
+    for (size_t i = 0; one && i < inside.size(); ++i) {
+      if (shown[i]) continue;
+      const size_t pos = danger.begin + i;
+      if (ranges.size() == before || ranges.back().end != pos) ranges.push_back({pos, pos});
+      ranges.back().end = pos + 1;
+    }
+    if (ranges.size() == before) ranges.push_back(danger);
   }
   return ranges;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <set>
+#include <span>
 #include <unordered_set>
 
 #include "base/utf8.h"
@@ -16,9 +17,21 @@ constexpr std::array<std::string_view, 11> kRoles = {
     "system",  "user",    "assistant", "tool",  "developer",  "function",
     "ipython", "context", "model",     "human", "observation"};
 
-bool is_known_role(const Json& value) {
-  return value.is_string() && std::find(kRoles.begin(), kRoles.end(),
-                                        value.get_ref<const std::string&>()) != kRoles.end();
+// And so are the kinds of content parts, tools and values of JSON Schema.
+constexpr std::array<std::string_view, 15> kTypes = {
+    "text",   "image",   "image_url", "video",  "video_url", "audio",   "input_audio", "function",
+    "string", "integer", "number",    "object", "array",     "boolean", "null"};
+
+bool is_one_of(const Json& value, std::span<const std::string_view> words) {
+  return value.is_string() &&
+         std::find(words.begin(), words.end(), value.get_ref<const std::string&>()) != words.end();
+}
+
+bool is_known_role(const Json& value) { return is_one_of(value, kRoles); }
+
+// Is the value under `key` structure rather than text?
+bool is_structure(const std::string& key, const Json& value) {
+  return (key == "role" && is_known_role(value)) || (key == "type" && is_one_of(value, kTypes));
 }
 
 bool is_identifier(const std::string& key) {
@@ -46,12 +59,13 @@ bool walk(J& node, bool from_assistant, int depth, const Visit& visit) {
     }
   } else if (node.is_object()) {
     const auto role = node.find("role");
-    const bool known = role != node.end() && is_known_role(*role);
-    if (known && *role == "assistant") from_assistant = true;
+    if (role != node.end() && *role == "assistant") from_assistant = true;
     for (auto it = node.begin(); it != node.end(); ++it) {
-      if (!is_identifier(it.key())) visit(*it, &it.key(), from_assistant);
-      if (known && it.key() == "role") continue;
-      if (!walk(*it, from_assistant, depth + 1, visit)) return false;
+      // A call repeats what others said: only the assistant's own words are its own.
+      const bool own = from_assistant && it.key() != "tool_calls" && it.key() != "function_call";
+      if (!is_identifier(it.key())) visit(*it, &it.key(), own);
+      if (is_structure(it.key(), *it)) continue;
+      if (!walk(*it, own, depth + 1, visit)) return false;
     }
   }
   return true;
@@ -67,11 +81,9 @@ Json rebuild(const Json& node, const std::vector<std::string>& texts, size_t& ne
   }
   if (!node.is_object()) return node;
   Json out = Json::object();
-  const auto role = node.find("role");
-  const bool known = role != node.end() && is_known_role(*role);
   for (auto it = node.begin(); it != node.end(); ++it) {
     const std::string key = is_identifier(it.key()) ? it.key() : texts[next++];
-    out[key] = known && it.key() == "role" ? *it : rebuild(*it, texts, next);
+    out[key] = is_structure(it.key(), *it) ? *it : rebuild(*it, texts, next);
   }
   return out;
 }

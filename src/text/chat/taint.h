@@ -18,11 +18,12 @@ namespace cutaway::text {
 struct Leaf {
   std::string text;
   bool is_key = false;          // the key of a mapping, not a value
-  bool from_assistant = false;  // inside a message whose role is "assistant"
+  bool from_assistant = false;  // the own words of a message whose role is "assistant"
 };
 
-// Walks the strings of a template's variables in a fixed order. Roles that chat formats know, and
-// keys that are plain identifiers, are structure: no leaves.
+// Walks the strings of a template's variables in a fixed order. Roles that chat formats know,
+// the types of parts and of JSON Schema, and keys that are plain identifiers, are structure: no
+// leaves.
 // Error kInvalidArgument: nested deeper than kMaxDepth, or not UTF-8 (the message names the place).
 Result<std::vector<Leaf>> collect_leaves(const Json& context);
 inline constexpr int kMaxContextDepth = 100;
