@@ -24,16 +24,6 @@ constexpr const char* kTapNames =
     "  blocks.{l}.mlp.hook_pre, .hook_pre_linear, .hook_post\n"
     "Names of Hugging Face and ggml work too: model.layers.3.mlp, l_out-3.";
 
-std::vector<std::string> split_names(const std::string& text) {
-  std::vector<std::string> names;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    names.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return names;
-}
-
 std::string table(const Json& result) {
   std::string out;
   for (const Json& tap : result.at("taps")) {

@@ -14,5 +14,6 @@ int rm_command(int argc, char** argv);
 int bench_command(int argc, char** argv);
 int synth_command(int argc, char** argv);
 int eval_command(int argc, char** argv);
+int replay_command(int argc, char** argv);
 
 }  // namespace cutaway::cli

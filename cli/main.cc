@@ -26,6 +26,7 @@ constexpr Command kCommands[] = {
     {"run", "One answer to a prompt, or a chat on a terminal", run_command},
     {"tokenize", "Ids, pieces and byte ranges of a text; every merge", tokenize_command},
     {"capture", "Run a text and keep what is inside as safetensors", capture_command},
+    {"replay", "Compute a recorded run again, and prove that it is the same", replay_command},
     {"info", "The machine, the kernels chosen; a model's metadata", info_command},
     {"bench", "Prefill and decode speed", bench_command},
     {"eval", "Perplexity of a text; what a quantised file lost", eval_command},

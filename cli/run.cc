@@ -30,6 +30,7 @@ struct RunArgs {
   std::optional<int64_t> max_tokens, top_logprobs;
   SamplingOptions sampling;
   std::vector<std::string> logit_bias, stop;
+  std::optional<std::string> record, record_taps;
 
   void add_to(Args& args);
   // What is wrong with the flags before anything is read or loaded.
@@ -55,6 +56,11 @@ void RunArgs::add_to(Args& args) {
   args.flag("--ledger", ledger,
             "With --json: for each token what every sampling stage did, the draw and its interval");
   args.flag("--json", json, "One JSON document on stdout");
+  args.group("Recording");
+  args.text("--record", record, "DIR",
+            "Leave a recording in the new folder DIR: cutaway replay computes any step again");
+  args.text("--record-taps", record_taps, "NAME,…",
+            "Keep these taps of every position in it (cutaway capture --help lists them)");
   args.group("Sampling (default: what the model file recommends, else temperature 0)");
   args.number("--temperature", sampling.temperature, "T", "0: always the likeliest token");
   args.integer("--top-k", sampling.top_k, std::numeric_limits<int64_t>::min(), kNoLimit, "K",
@@ -95,6 +101,9 @@ Status RunArgs::check() const {
   if (top_logprobs && !json) {
     return wrong("top_logprobs", "--top-logprobs has no effect without --json; add it");
   }
+  if (record_taps && !record) {
+    return wrong("record_taps", "--record-taps has no effect without --record DIR; add it");
+  }
   if (ledger && !json) {
     return wrong("ledger", "--ledger has no effect without --json; add it");
   }
@@ -127,6 +136,10 @@ Result<GenerateRequest> RunArgs::request() const {
   request.logprobs = json;          // nothing else shows them
   request.cancelled = interrupted;  // in the middle of a long prompt, too
   request.ledger = ledger;
+  if (record) {
+    request.record = {*record,
+                      record_taps ? split_names(*record_taps) : std::vector<std::string>()};
+  }
   request.top_logprobs = static_cast<int32_t>(top_logprobs.value_or(0));
   for (const std::string& text : logit_bias) {
     CUTAWAY_ASSIGN(const auto bias, parse_bias(text));
@@ -215,6 +228,9 @@ int run_command(int argc, char** argv) {
   auto prompt = run.prompt.read();
   if (!prompt.ok()) return report(prompt.error());
   const bool chatting = !prompt->has_value();
+  if (chatting && run.record) {
+    return args.wrong_usage("PROMPT is missing: a recording is of one answer, not of a chat");
+  }
   if (chatting && (run.json || run.raw || !is_terminal(STDOUT_FILENO))) {
     return args.wrong_usage(
         fmt::format("PROMPT is missing: a chat needs a terminal{}", run.json ? ", and has no --json"

@@ -53,6 +53,13 @@ struct SessionOptions {
   int64_t prefill_chunk = 512;          // tokens per forward of a prompt, ≥ 1
 };
 
+// A recording of the run (recording.h). It appears when the generation has ended, also when that
+// was cancelled.
+struct RecordOptions {
+  std::string directory;          // must not exist yet, or be empty
+  std::vector<std::string> taps;  // of every position, to tensors.safetensors
+};
+
 struct GenerateRequest {
   // Exactly one of these three:
   Json messages = nullptr;                     // a conversation, through the chat template
@@ -66,6 +73,7 @@ struct GenerateRequest {
   int32_t top_logprobs = 0;  // 0 … 20 alternatives per token, of the model's own distribution
   bool logprobs = true;      // fill GeneratedToken::logprob (a pass over the vocabulary per token)
   bool ledger = false;       // fill GeneratedToken::ledger
+  std::optional<RecordOptions> record;  // leave a recording behind
   // Asked between chunks of the prompt and between tokens; true ends the generation ("cancelled").
   std::function<bool()> cancelled;
 };

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "api/impl.h"
+#include "api/record.h"
 #include "base/clock.h"
 #include "base/utf8.h"
 
@@ -78,6 +79,12 @@ class SessionImpl final : public Session {
     decode.ledger = request.ledger;
     decode.cancelled = request.cancelled;
     CUTAWAY_TRY(check_memory_of(request, static_cast<int64_t>(out.prompt_tokens.size())));
+    std::optional<RunRecorder> recorder;
+    if (request.record) {
+      CUTAWAY_ASSIGN(RunRecorder made, RunRecorder::create(*request.record, *model_));
+      recorder.emplace(std::move(made));
+      decode.ledger = decode.logits_hashes = true;
+    }
     // Said once: they hold for the session.
     out.warnings = std::exchange(options_.warnings, {});
     for (const std::string& name : decode.sampling.without_effect()) {
@@ -85,17 +92,23 @@ class SessionImpl final : public Session {
     }
     const auto on_choice = [&](const inference::Choice& choice) {
       out.text += choice.text;
-      out.tokens.push_back(describe(choice));
+      out.tokens.push_back(describe(choice, request.ledger));
+      if (recorder) recorder->add(choice, *model_->tokenizer());
       return !on_token || on_token({choice.text, &out.tokens.back()});
     };
     inference::Decoder decoder(runner_, model_->tokenizer());
-    CUTAWAY_ASSIGN(const inference::Outcome outcome,
-                   decoder.generate(sequence_, out.prompt_tokens, decode, on_choice));
+    if (recorder) runner_.set_probes({recorder->probe()});
+    auto generated = decoder.generate(sequence_, out.prompt_tokens, decode, on_choice);
+    runner_.set_probes({});
+    CUTAWAY_ASSIGN(const inference::Outcome outcome, std::move(generated));
     CUTAWAY_PHASE(span, trace::Phase::kRespond, "api::Session::respond", "tokens",
                   outcome.ids.size());
     out.text += outcome.tail;
     if (on_token && !outcome.tail.empty()) on_token({outcome.tail, nullptr});
     fill(out, decode, outcome, start);
+    if (recorder) {
+      CUTAWAY_TRY(recorder->finish(out, request.stop, *model_, options_, *engine_));
+    }
     CUTAWAY_OUT(span, "text", out.text, "finish", out.finish_reason);
     return out;
   }
@@ -161,7 +174,7 @@ class SessionImpl final : public Session {
     return ids;
   }
 
-  GeneratedToken describe(const inference::Choice& choice) const {
+  GeneratedToken describe(const inference::Choice& choice, bool with_ledger) const {
     const text::Tokenizer& tokenizer = *model_->tokenizer();
     GeneratedToken token;
     token.id = choice.id;
@@ -171,7 +184,7 @@ class SessionImpl final : public Session {
     for (const sampling::TopEntry& entry : choice.top) {
       token.top.push_back({entry.id, tokenizer.piece(entry.id), entry.logprob});
     }
-    if (choice.ledger) token.ledger = sampling::to_json(*choice.ledger);
+    if (choice.ledger && with_ledger) token.ledger = sampling::to_json(*choice.ledger);
     return token;
   }
 

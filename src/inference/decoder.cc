@@ -72,6 +72,7 @@ Result<Outcome> Decoder::generate(SequenceState& sequence, std::span<const int32
     }
     hash.update(logits.data(), logits.size_bytes());
     CUTAWAY_ASSIGN(Choice choice, choose(sampler, logits, position, step, options));
+    if (options.logits_hashes) choice.logits_hash = xxh3_128(logits.data(), logits.size_bytes());
     out.ids.push_back(choice.id);
     sampler.accept(choice.id);
     if (step == 0) out.first_token_ns = now_ns() - start;

@@ -24,6 +24,7 @@ struct Choice {
   std::optional<double> logprob;        // of the model's own distribution, when asked for
   std::vector<sampling::TopEntry> top;  // top_logprobs entries
   std::optional<sampling::Ledger> ledger;
+  std::optional<Hash128> logits_hash;  // of the raw logits that it was chosen from, when asked for
   std::string text;  // what became final with it: whole characters, nothing of a stop string
 };
 
@@ -36,6 +37,7 @@ struct DecodeOptions {
   bool logprobs = false;
   int32_t top_logprobs = 0;
   bool ledger = false;
+  bool logits_hashes = false;
   // Asked between prefill chunks and between tokens; true ends the generation. May be empty.
   std::function<bool()> cancelled;
 };

@@ -142,10 +142,17 @@ class CaptureProbe final : public trace::Probe {
 
 }  // namespace
 
+Status check_taps(const std::vector<std::string>& taps, const arch::ModelShape& shape) {
+  CUTAWAY_SPAN(span, "inspect::check_taps", "taps", taps.size());
+  CUTAWAY_ASSIGN(const std::vector<Wanted> wanted, plan(taps, shape, 1));
+  CUTAWAY_OUT(span, "wanted", wanted.size());
+  return {};
+}
+
 Result<CaptureOutcome> capture(inference::Runner& runner, kv::PagePool& pool,
                                std::span<const int32_t> tokens,
                                const std::vector<std::string>& taps, int64_t chunk,
-                               const std::string& path) {
+                               const std::string& path, const std::vector<trace::Probe*>& others) {
   CUTAWAY_SPAN(span, "inspect::capture", "tokens", tokens, "taps", taps.size(), "path", path);
   if (tokens.empty()) {
     return Error{ErrorCode::kInvalidArgument, "the text is empty (0 tokens)", "text"};
@@ -167,7 +174,9 @@ Result<CaptureOutcome> capture(inference::Runner& runner, kv::PagePool& pool,
           path, tensors, {{"format", "cutaway capture"}, {"kernels", runner.table().name}}));
   CaptureProbe probe(wanted, writer, n);
   inference::SequenceState sequence(pool);
-  runner.set_probes({&probe});
+  std::vector<trace::Probe*> probes = others;
+  probes.push_back(&probe);
+  runner.set_probes(std::move(probes));
   const int64_t start = now_ns();
   Status status;
   for (int64_t at = 0; at < n && status.ok(); at += chunk) {

@@ -21,12 +21,17 @@ struct CaptureOutcome {
   int64_t write_ns = 0;
 };
 
+// Error kInvalidArgument or kUnsupported when one of the taps is not there, or there is none.
+Status check_taps(const std::vector<std::string>& taps, const arch::ModelShape& shape);
+
 // Runs `tokens` through the runner in chunks of `chunk` and writes the named taps to `path`.
 // Errors: kInvalidArgument (an unknown tap, one named twice, no tokens), kUnsupported (a tap that
-// this version does not fire), kTooLarge, kIo. The file appears whole or not at all.
+// this version does not fire), kTooLarge, kIo. The file appears whole or not at all. `others` watch
+// the same passes.
 Result<CaptureOutcome> capture(inference::Runner& runner, kv::PagePool& pool,
                                std::span<const int32_t> tokens,
                                const std::vector<std::string>& taps, int64_t chunk,
-                               const std::string& path);
+                               const std::string& path,
+                               const std::vector<trace::Probe*>& others = {});
 
 }  // namespace cutaway::inspect

@@ -1,0 +1,40 @@
+// Recordings behind the door: what run.json says of a generation, and settings read back from it.
+#pragma once
+
+#include "api/impl.h"
+#include "inspect/layer_hashes.h"
+#include "inspect/recording.h"
+
+namespace cutaway::api {
+
+// Watches one generation and writes its recording. Made before the generation, so that a folder
+// that cannot be used, or a tap that is not there, is known before anything is computed.
+class RunRecorder {
+ public:
+  static Result<RunRecorder> create(const RecordOptions& options, const model::LoadedModel& model);
+
+  trace::Probe* probe() { return hashes_.get(); }
+  void add(const inference::Choice& choice, const text::Tokenizer& tokenizer);
+
+  // `session` is what the generation ran with; taps are computed again from the tokens.
+  Status finish(const Generation& generation, const std::vector<std::string>& stop,
+                const model::LoadedModel& model, const ResolvedSession& session,
+                Engine::Impl& engine);
+
+ private:
+  RunRecorder(RecordOptions options, inspect::RecordingWriter writer, int64_t n_layers);
+  Status capture_taps(const model::LoadedModel& model, const ResolvedSession& session,
+                      Engine::Impl& engine) const;
+
+  RecordOptions options_;
+  inspect::RecordingWriter writer_;
+  std::unique_ptr<inspect::LayerHashes> hashes_;
+  inspect::Recording recording_;
+};
+
+// The members of run.json that a replay runs with. Errors kInvalidFile name the member.
+Result<sampling::SamplingParams> recorded_sampling(const inspect::Recording& recording,
+                                                   int32_t vocab_size);
+Result<SessionOptions> recorded_session(const inspect::Recording& recording);
+
+}  // namespace cutaway::api

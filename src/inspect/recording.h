@@ -1,0 +1,66 @@
+// A recording: a folder of standard files from which any tensor of any step of a run can be
+// computed again, and proved to be the same.
+//
+//   run.json            the model, the settings, the prompt's ids, the answer; sizes and hashes of
+//                       the other files, and last a hash of its own bytes before that
+//   events.jsonl        one JSON object a line: {"kind":"hashes",…} for each position that was
+//                       computed, {"kind":"sample",…} for each choice
+//   tensors.safetensors the taps that were asked for; may be absent
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/result.h"
+
+namespace cutaway::inspect {
+
+struct RecordedChoice {
+  int32_t id = 0;
+  std::string piece;  // for people
+  Hash128 logits;     // XXH3-128 of the raw f32 logits that it was chosen from
+  Json ledger;        // schema/ledger.schema.json
+};
+
+struct Recording {
+  // At least "run", "created", "text", "finish_reason", "model": {"name","path","packed_xxh3",…},
+  // "session": {"kernels","cache_type",…} and "sampling". Read back: run.json without "format",
+  // "version", "layers", "prompt_tokens", "tokens", "files" and "xxh3".
+  Json run = Json::object();
+  int64_t n_layers = 0;
+  std::vector<int32_t> prompt;
+  std::vector<RecordedChoice> choices;
+  int64_t first_hashed = 0;  // positions before it were in the cache when the run began
+  std::vector<std::vector<uint64_t>> layer_hashes;  // [position − first_hashed][layer]
+
+  // Every token whose keys and values the run computed: the prompt, and all choices but the last.
+  std::vector<int32_t> computed_tokens() const;
+};
+
+// A folder that is made under another name beside `directory` and appears whole or not at all.
+class RecordingWriter {
+ public:
+  // Errors: kInvalidArgument when something is at `directory` already (unless it is an empty
+  // folder), kIo. Nothing is left behind when the writer ends without commit().
+  static Result<RecordingWriter> create(const std::string& directory);
+  ~RecordingWriter();
+  RecordingWriter(RecordingWriter&& other) noexcept;
+  RecordingWriter& operator=(RecordingWriter&&) = delete;
+
+  // Where tensors.safetensors belongs, for whoever writes it, before commit().
+  std::string tensors_path() const;
+  Status commit(const Recording& recording);
+
+ private:
+  RecordingWriter() = default;
+  std::string directory_, temporary_;
+};
+
+// Reads and checks everything: hashes of the files, counts that must fit one another. Errors:
+// kNotFound, kInvalidFile (the file, and what is wrong with it), kUnsupported (a later version).
+Result<Recording> read_recording(const std::string& directory);
+
+}  // namespace cutaway::inspect

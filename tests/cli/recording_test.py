@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""Recordings: `run --record` and `cutaway replay`. CUTAWAY_BINARY names the program."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import struct
+import sys
+from pathlib import Path
+
+import cli_test
+import program
+from cli_test import FOLDER, TINY, answer, document, need_model, ok
+
+FILES = ("run.json", "events.jsonl", "tensors.safetensors")
+TAPS = "hook_embed,blocks.1.attn.hook_pattern,blocks.0.hook_resid_post,logits"
+
+
+def record(name: str, *args: str) -> dict:
+    shutil.rmtree(FOLDER / name, ignore_errors=True)
+    return answer("--record", name, *args)
+
+
+def replay(name: str, *args: str, code: int = 0, env: dict[str, str] | None = None) -> dict:
+    return document(["replay", name, "--json", *args], code, env=env)
+
+
+def refused(name: str, *words: str, args: tuple[str, ...] = (), code: int = 1) -> None:
+    error = ok(["replay", name, "--verify", *args], code).err
+    assert all(word in error for word in words), (words, error)
+
+
+def tensors(path: Path) -> dict[str, tuple[list[int], bytes]]:
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + size])
+    return {name: (entry["shape"], data[8 + size + entry["data_offsets"][0]:8 + size + entry["data_offsets"][1]])
+            for name, entry in header.items() if name != "__metadata__"}
+
+
+def test_a_recording_holds_what_the_run_said():
+    got = record("r1", "-n", "5", "--record-taps", TAPS, "hi")
+    assert sorted(p.name for p in (FOLDER / "r1").iterdir()) == sorted(FILES)
+    run = json.loads((FOLDER / "r1" / "run.json").read_text())
+    assert run["run"] == got["run"] and run["text"] == got["text"] and run["logits_hash"] == got["logits_hash"]
+    assert run["tokens"] == [t["id"] for t in got["tokens"]] and run["prompt_tokens"] == got["prompt_tokens"]
+    assert run["sampling"] == got["sampling"] and run["session"] == got["session"]
+    events = [json.loads(line) for line in (FOLDER / "r1" / "events.jsonl").read_text().splitlines()]
+    samples = [e for e in events if e["kind"] == "sample"]
+    hashes = [e for e in events if e["kind"] == "hashes"]
+    assert [e["ledger"]["chosen"]["id"] for e in samples] == run["tokens"]
+    assert [e["position"] for e in hashes] == list(range(len(run["prompt_tokens"]) + len(run["tokens"]) - 1))
+    assert all(len(e["resid_post"]) == run["layers"] for e in hashes)
+    assert "ledger" not in got["tokens"][0]  # only with --ledger
+
+
+def test_recording_changes_no_bit():
+    plain = answer("-n", "8", "--temperature", "1", "--seed", "3", "hello")
+    recorded = record("bits", "-n", "8", "--temperature", "1", "--seed", "3", "hello")
+    assert plain["logits_hash"] == recorded["logits_hash"] and plain["text"] == recorded["text"]
+
+
+def check_twenty(model: list[str], longest: int) -> None:
+    rng = random.Random(1)
+    for i in range(20):
+        settings = ["-n", str(rng.choice([1, 2, 9, longest])), "-t", str(rng.choice([1, 2, 3])),
+                    "--prefill-chunk", str(rng.choice([1, 7, 512]))]
+        if i % 2:
+            settings += ["--temperature", "1.1", "--top-p", "0.95", "--repeat-penalty", "1.2", "--logit-bias", "5=1"]
+        if i % 5 == 0:
+            settings += ["--precise"]
+        if i % 5 == 1:
+            settings += ["--cache-type", "q8"]
+        prompt = "word " * rng.choice([1, 3, 12])
+        shutil.rmtree(FOLDER / "many", ignore_errors=True)
+        run = document(["run", *model, "--record", "many", "--json", *settings, prompt])
+        got = replay("many", "-t", str(rng.choice([1, 2])))
+        positions = len(run["prompt_tokens"]) + len(run["tokens"]) - 1
+        layers = json.loads((FOLDER / "many" / "run.json").read_text())["layers"]
+        assert got["equal"] and got["difference"] is None, (settings, got)
+        assert got["compared"] == {"positions": positions, "hashes": positions * layers,
+                                   "choices": len(run["tokens"])}, (got["compared"], positions)
+
+
+def test_twenty_recordings_of_the_tiny_model_are_proved():
+    check_twenty(TINY, 30)
+
+
+def test_twenty_recordings_of_the_real_model_are_proved():
+    check_twenty(need_model(), 24)
+
+
+def test_a_step_is_computed_again():
+    run = record("step", "-n", "6", "--temperature", "1", "--seed", "5", "--ledger", "hi")
+    for step in (0, 3, 5):
+        got = replay("step", "--step", str(step))
+        assert got["step"]["ledger"] == run["tokens"][step]["ledger"], step
+        assert got["compared"]["choices"] == step + 1
+    shown = ok(["replay", "step", "--step", "2"]).out.decode()
+    assert "step 2 at position" in shown and "fell into its interval" in shown and "the same" in shown
+    error = ok(["replay", "step", "--step", "6"], 2).err
+    assert "step is 6" in error and "0 to 5" in error, error
+
+
+def test_a_tap_is_computed_again():
+    record("taps", "-n", "5", "--record-taps", TAPS, "hi there")
+    replay("taps", "--tap", TAPS, "-o", "again.safetensors")
+    recorded, again = tensors(FOLDER / "taps" / "tensors.safetensors"), tensors(FOLDER / "again.safetensors")
+    assert recorded == again and sorted(recorded) == sorted(TAPS.split(","))
+    got = replay("taps", "--step", "0", "--tap", "hook_embed", "-o", "first.safetensors")
+    prompt = len(json.loads((FOLDER / "taps" / "run.json").read_text())["prompt_tokens"])
+    assert got["taps"][0]["shape"][1] == prompt
+
+
+def test_what_ends_early_is_recorded_too():
+    run = record("stopped", "-n", "40", "--stop", answer("-n", "40", "hi")["text"][3:6], "hi")
+    assert run["finish_reason"] == "stop" and replay("stopped")["equal"]
+    record("nothing", "-n", "0", "hi")
+    assert replay("nothing")["compared"] == {"positions": 0, "hashes": 0, "choices": 0}
+
+
+def test_a_flipped_bit_is_found_wherever_it_is():
+    record("flip", "-n", "4", "--record-taps", "hook_embed", "hi")
+    rng = random.Random(2)
+    for name in FILES:
+        path = FOLDER / "flip" / name
+        good = path.read_bytes()
+        for at in [0, len(good) - 1, *(rng.randrange(len(good)) for _ in range(40))]:
+            bad = bytearray(good)
+            bad[at] ^= 1 << rng.randrange(8)
+            path.write_bytes(bad)
+            refused("flip", f"flip/{name}")
+        path.write_bytes(good)
+    assert replay("flip")["equal"]
+
+
+def test_a_cut_or_missing_file_is_named():
+    record("cut", "-n", "4", "--record-taps", "hook_embed", "hi")
+    for name in FILES:
+        path = FOLDER / "cut" / name
+        good = path.read_bytes()
+        for keep in (0, 1, len(good) // 2, len(good) - 1):
+            path.write_bytes(good[:keep])
+            refused("cut", f"cut/{name}")
+        path.unlink()
+        refused("cut", f"cut/{name} is not there")
+        path.write_bytes(good)
+    refused("no-such-folder", "no-such-folder/run.json is not there")
+
+
+def test_another_model_is_named():
+    record("model", "-n", "4", "hi")
+    ok(["synth", "smollm2-135m", "Q4_1", "other.gguf", "--layers", "1"])
+    refused("model", "another model", "other.gguf", args=("-m", "other.gguf"), code=2)
+
+
+def test_another_kernel_table_proves_what_it_can():
+    run = record("kernels", "-n", "4", "hi")
+    got = replay("kernels", env={"CUTAWAY_FORCE_ISA": "ref"}, code=1)
+    assert got["kernels"] == {"recorded": run["session"]["kernels"], "here": "ref"} and not got["equal"]
+    assert "ref" in got["difference"]["why"] and "nothing is proved" in got["difference"]["why"]
+    if run["session"]["kernels"] == "avx512":  # the two have the same bits
+        assert replay("kernels", env={"CUTAWAY_FORCE_ISA": "avx2"})["equal"]
+
+
+def test_a_folder_that_is_taken_is_refused_before_anything_is_computed():
+    record("taken", "-n", "1", "hi")
+    error = ok(["run", *TINY, "-n", "1", "--record", "taken", "hi"], 2).err
+    assert "taken is there already" in error
+    (FOLDER / "empty").mkdir(exist_ok=True)
+    record("empty/", "-n", "1", "hi")
+    assert replay("empty/")["equal"]
+    error = ok(["run", *TINY, "-n", "1", "--record", "new", "--record-taps", "hook_nothing", "hi"], 2).err
+    assert "hook_nothing" in error and not (FOLDER / "new").exists()
+    assert not [p for p in FOLDER.iterdir() if p.name.endswith(".part")]
+
+
+if __name__ == "__main__":
+    sys.exit(cli_test.main(globals()))
