@@ -139,7 +139,7 @@ def main() -> int:
                 page += known.get(use.what, "") + "\n"
                 continue
             except (AssertionError, OSError, subprocess.SubprocessError) as error:
-                line, faults = "", [f"{type(error).__name__}: {error}"]
+                line, faults = known.get(use.what, ""), [f"{type(error).__name__}: {error}"]
             page += line + "\n"
             passed, failed = passed + (not faults), failed + bool(faults)
             for fault in faults:
