@@ -49,8 +49,8 @@ Result<std::shared_ptr<Model>> Engine::load(const std::string& model, const Prog
   const double load_ms = static_cast<double>(now_ns() - start) / 1e6;
   if (trace::enabled()) {
     // Inference only reads: these two are printed again after the answer, and must be equal.
-    trace::event("weights.hash", "when", "loaded", "file_xxh3", loaded->file_hash().hex(),
-                 "packed_xxh3", loaded->packed_hash().hex());
+    trace::event("weights.hash", "when", "loaded", "file_xxh3", loaded->file_hash(), "packed_xxh3",
+                 loaded->packed_hash().hex());
   }
   const std::string name = std::filesystem::path(path).stem().string();
   CUTAWAY_OUT(span, "name", name, "architecture", loaded->architecture(), "parameters",

@@ -51,7 +51,7 @@ class SessionImpl final : public Session {
       return generation;
     }
     if (trace::enabled()) {
-      trace::event("weights.hash", "when", "answered", "file_xxh3", model_->file_hash().hex(),
+      trace::event("weights.hash", "when", "answered", "file_xxh3", model_->file_hash(),
                    "packed_xxh3", model_->packed_hash().hex());
     }
     CUTAWAY_OUT(span, "finish", generation->finish_reason, "tokens", generation->tokens.size(),

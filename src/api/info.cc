@@ -78,7 +78,7 @@ Json ModelImpl::info(bool tensors) const {
       list.push_back({{"name", tensor.name},
                       {"dtype", dtype_name(tensor.dtype)},
                       {"shape", shape},
-                      {"bytes", tensor.bytes.size()}});
+                      {"bytes", tensor.size}});
     }
     out["tensors"] = std::move(list);
   }

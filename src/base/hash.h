@@ -1,4 +1,4 @@
-// XXH3-128, the one hash of Cutaway's records: mapped files, repacked weights, tensors, logits.
+// XXH3-128, the one hash of Cutaway's records: files, repacked weights, tensors, logits.
 #pragma once
 
 #include <cstddef>

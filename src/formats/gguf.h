@@ -1,4 +1,4 @@
-// GGUF v2 and v3: read memory-mapped, every field validated before use; and written.
+// GGUF v2 and v3: read, every field validated before use; and written.
 // The byte format is described in docs/formats/gguf.md.
 #pragma once
 
@@ -13,10 +13,10 @@
 
 namespace cutaway::formats {
 
-// Maps and validates a file. Memory use is bounded by the file's own size (a count that the
-// remaining bytes cannot hold is refused before anything is allocated). Errors: kNotFound, kIo,
-// kInvalidFile (names the field, its byte offset and value, and what is allowed), kUnsupported (a
-// tensor type or version that this build does not read: names it).
+// Opens and validates a file, whose tensors are read later. Memory use is bounded by the file's own
+// size (a count that the remaining bytes cannot hold is refused before anything is allocated).
+// Errors: kNotFound, kIo, kInvalidFile (names the field, its byte offset and value, and what is
+// allowed), kUnsupported (a tensor type or version that this build does not read: names it).
 Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path);
 
 // The same over bytes that the caller keeps alive (fuzzers, tests).
@@ -60,7 +60,8 @@ class GgufWriter {
   };
   struct Tensor {
     StoredTensor stored;
-    Produce produce;        // or null: stored.bytes
+    std::span<const uint8_t> bytes;
+    Produce produce;        // or null: `bytes`
     uint64_t size() const;  // bytes
   };
   static Status check_tensor(const Tensor& tensor);

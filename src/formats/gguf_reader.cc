@@ -5,6 +5,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "base/file_window.h"
 #include "formats/gguf.h"
 #include "formats/gguf_types.h"
 #include "formats/sniff.h"
@@ -18,26 +19,27 @@ static_assert(std::endian::native == std::endian::little, "GGUF is read without 
 // Fewest bytes that a key–value pair and a tensor's entry take: what bounds their counts.
 constexpr uint64_t kMinPairBytes = 8 + 1 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;
+// Longer texts go past the window's buffer.
+constexpr uint64_t kBufferedText = uint64_t{64} << 10;
 
 std::string type_name(uint32_t type) {
   const char* name = gguf_tensor_type_name(type);
   return name != nullptr ? name : fmt::format("number {}", type);
 }
 
-// One pass over the bytes of a file. Every read is checked against what is left; an error stops
-// everything. `name` stands in front of each message.
+// One pass over a file. Every read is checked against what is left; an error stops everything. The
+// file's name stands in front of each message.
 class Parser {
  public:
-  Parser(std::span<const uint8_t> bytes, const std::string& name, ModelFile& file)
-      : bytes_(bytes), name_(name), file_(file) {}
+  // `file.files[0]` is what is read.
+  explicit Parser(ModelFile& file)
+      : file_(file), name_(file.path), file_bytes_(file.files[0].size()), window_(file.files[0]) {}
 
   Status run() {
     uint64_t n_tensors = 0, n_pairs = 0;
     CUTAWAY_TRY(header(n_tensors, n_pairs));
     for (uint64_t i = 0; i < n_pairs; ++i) CUTAWAY_TRY(pair(i));
     CUTAWAY_TRY(alignment());
-    file_.tensors.reserve(n_tensors);
-    entries_.reserve(n_tensors);
     for (uint64_t i = 0; i < n_tensors; ++i) CUTAWAY_TRY(tensor_entry(i));
     CUTAWAY_TRY(place_tensors());
     return no_overlaps();
@@ -50,7 +52,8 @@ class Parser {
     uint64_t offset_at = 0;  // where the file says so
   };
 
-  uint64_t left() const { return bytes_.size() - pos_; }
+  uint64_t left() const { return window_.left(); }
+  uint64_t here() const { return window_.position(); }
 
   template <typename... Args>
   Error invalid(uint64_t at, const std::string& field, fmt::format_string<Args...> format,
@@ -62,7 +65,7 @@ class Parser {
   }
 
   Error cut_short(const std::string& what, uint64_t needed) const {
-    return invalid(pos_, "", "{} takes {} bytes, but the file ends after {} more (cut short?)",
+    return invalid(here(), "", "{} takes {} bytes, but the file ends after {} more (cut short?)",
                    what, needed, left());
   }
 
@@ -70,14 +73,15 @@ class Parser {
   template <typename T, typename What>
   Status read(T& out, const What& what) {
     if (left() < sizeof(T)) return cut_short(what(), sizeof(T));
-    std::memcpy(&out, bytes_.data() + pos_, sizeof(T));
-    pos_ += sizeof(T);
+    const uint8_t* from = window_.take(sizeof(T));
+    if (from == nullptr) return window_.error();
+    std::memcpy(&out, from, sizeof(T));
     return {};
   }
 
   template <typename What>
-  Status text(std::string_view& out, uint64_t max, const What& what) {
-    const uint64_t at = pos_;
+  Status text(std::string& out, uint64_t max, const What& what) {
+    const uint64_t at = here();
     uint64_t length = 0;
     CUTAWAY_TRY(read(length, [&] { return "the length of " + what(); }));
     if (length > left()) {
@@ -88,19 +92,27 @@ class Parser {
       return invalid(at, "", "{} has a length of {} bytes, at most {} are allowed", what(), length,
                      max);
     }
-    out = {reinterpret_cast<const char*>(bytes_.data() + pos_), length};
-    pos_ += length;
+    if (length > kBufferedText) {
+      out.resize(length);
+      return window_.take_into({reinterpret_cast<uint8_t*>(out.data()), length});
+    }
+    const uint8_t* from = window_.take(length);
+    if (from == nullptr) return window_.error();
+    out.assign(reinterpret_cast<const char*>(from), length);
     return {};
   }
 
   Status header(uint64_t& n_tensors, uint64_t& n_pairs) {
-    const Sniffed found = sniff(bytes_.first(std::min<size_t>(bytes_.size(), 4096)));
+    const uint64_t head = std::min<uint64_t>(file_bytes_, 4096);
+    const uint8_t* first = window_.peek(head);
+    if (first == nullptr) return window_.error();
+    const Sniffed found = sniff({first, head});
     if (found.kind != FileKind::kGguf) {
       return Error{ErrorCode::kInvalidFile,
                    fmt::format("{} is {}; expected a GGUF file", name_, found.description),
                    "magic"};
     }
-    pos_ = 4;
+    window_.move_to(4);
     uint32_t version = 0;
     CUTAWAY_TRY(read(version, [] { return std::string("the version"); }));
     if (version != 0 && (version & 0xFFFF) == 0) {
@@ -121,7 +133,7 @@ class Parser {
   }
 
   Status count(uint64_t& out, const std::string& what, uint64_t min_bytes_each) {
-    const uint64_t at = pos_;
+    const uint64_t at = here();
     CUTAWAY_TRY(read(out, [&] { return what; }));
     if (out > left() / min_bytes_each) {
       return invalid(at, "", "{} is {}, but the {} bytes that are left hold at most {}", what, out,
@@ -131,13 +143,13 @@ class Parser {
   }
 
   Status pair(uint64_t index) {
-    const uint64_t at = pos_;
-    std::string_view key;
-    CUTAWAY_TRY(text(key, kGgufMaxKeyBytes, [&] { return fmt::format("metadata key {}", index); }));
-    if (key.empty()) return invalid(at, "", "metadata key {} is empty", index);
-    const std::string field(key);
+    const uint64_t at = here();
+    std::string field;
+    CUTAWAY_TRY(
+        text(field, kGgufMaxKeyBytes, [&] { return fmt::format("metadata key {}", index); }));
+    if (field.empty()) return invalid(at, "", "metadata key {} is empty", index);
     uint32_t type = 0;
-    CUTAWAY_TRY(read(type, [&] { return "the type of " + in_quotes(key); }));
+    CUTAWAY_TRY(read(type, [&] { return "the type of " + in_quotes(field); }));
     MetaValue value;
     if (type == kGgufArray) {
       CUTAWAY_TRY(array(field, value));
@@ -145,7 +157,7 @@ class Parser {
       CUTAWAY_TRY(scalar(type, field, value));
     }
     if (!file_.metadata.insert(field, std::move(value))) {
-      return invalid(at, field, "metadata key {} appears twice", in_quotes(key));
+      return invalid(at, field, "metadata key {} appears twice", in_quotes(field));
     }
     return {};
   }
@@ -184,39 +196,45 @@ class Parser {
         uint8_t byte = 0;
         CUTAWAY_TRY(read(byte, [&] { return "the value of " + in_quotes(field); }));
         if (byte > 1) {
-          return invalid(pos_ - 1, field, "metadata {} is the boolean {}, expected 0 or 1",
+          return invalid(here() - 1, field, "metadata {} is the boolean {}, expected 0 or 1",
                          in_quotes(field), byte);
         }
         value = byte == 1;
         return {};
       }
       case kGgufString: {
-        std::string_view string;
-        CUTAWAY_TRY(text(string, bytes_.size(), [&] { return "metadata " + in_quotes(field); }));
-        value = std::string(string);
+        std::string string;
+        CUTAWAY_TRY(
+            text(string, kGgufMaxStringBytes, [&] { return "metadata " + in_quotes(field); }));
+        value = std::move(string);
         return {};
       }
       default:
-        return invalid(pos_ - 4, field, "metadata {} has value type {}, expected 0 to 12",
+        return invalid(here() - 4, field, "metadata {} has value type {}, expected 0 to 12",
                        in_quotes(field), type);
     }
   }
 
   template <typename Stored, typename Widened>
-  void widen_array(uint64_t n, MetaValue& value) {
+  Status widen_array(uint64_t n, MetaValue& value) {
+    constexpr uint64_t kStep = uint64_t{64} << 10;
     std::vector<Widened> out(n);
-    const uint8_t* from = bytes_.data() + pos_;
     for (uint64_t i = 0; i < n; ++i) {
+      // The elements of a step lie together in the window.
+      const bool next_step = i % kStep == 0;
+      if (next_step && window_.peek(std::min(kStep, n - i) * sizeof(Stored)) == nullptr) {
+        return window_.error();
+      }
       Stored stored;
-      std::memcpy(&stored, from + i * sizeof(Stored), sizeof(Stored));
+      std::memcpy(&stored, window_.take(sizeof(Stored)), sizeof(Stored));
       out[i] = static_cast<Widened>(stored);
     }
-    pos_ += n * sizeof(Stored);
     value = std::move(out);
+    return {};
   }
 
   Status array(const std::string& field, MetaValue& value) {
-    const uint64_t at = pos_;
+    const uint64_t at = here();
     uint32_t type = 0;
     uint64_t n = 0;
     CUTAWAY_TRY(read(type, [&] { return "the element type of " + in_quotes(field); }));
@@ -249,32 +267,23 @@ class Parser {
   Status elements(uint32_t type, uint64_t n, const std::string& field, MetaValue& value) {
     switch (type) {
       case kGgufU8:
-        widen_array<uint8_t, int64_t>(n, value);
-        break;
+        return widen_array<uint8_t, int64_t>(n, value);
       case kGgufI8:
-        widen_array<int8_t, int64_t>(n, value);
-        break;
+        return widen_array<int8_t, int64_t>(n, value);
       case kGgufU16:
-        widen_array<uint16_t, int64_t>(n, value);
-        break;
+        return widen_array<uint16_t, int64_t>(n, value);
       case kGgufI16:
-        widen_array<int16_t, int64_t>(n, value);
-        break;
+        return widen_array<int16_t, int64_t>(n, value);
       case kGgufU32:
-        widen_array<uint32_t, int64_t>(n, value);
-        break;
+        return widen_array<uint32_t, int64_t>(n, value);
       case kGgufI32:
-        widen_array<int32_t, int64_t>(n, value);
-        break;
+        return widen_array<int32_t, int64_t>(n, value);
       case kGgufI64:
-        widen_array<int64_t, int64_t>(n, value);
-        break;
+        return widen_array<int64_t, int64_t>(n, value);
       case kGgufF32:
-        widen_array<float, double>(n, value);
-        break;
+        return widen_array<float, double>(n, value);
       case kGgufF64:
-        widen_array<double, double>(n, value);
-        break;
+        return widen_array<double, double>(n, value);
       case kGgufU64:
         return u64_elements(n, field, value);
       case kGgufBool:
@@ -282,12 +291,11 @@ class Parser {
       default:
         return string_elements(n, field, value);
     }
-    return {};
   }
 
   Status u64_elements(uint64_t n, const std::string& field, MetaValue& value) {
-    const uint64_t at = pos_;
-    widen_array<uint64_t, int64_t>(n, value);
+    const uint64_t at = here();
+    CUTAWAY_TRY((widen_array<uint64_t, int64_t>(n, value)));
     const auto& ids = *std::get_if<std::vector<int64_t>>(&value);
     for (uint64_t i = 0; i < n; ++i) {
       if (ids[i] < 0) {
@@ -301,15 +309,15 @@ class Parser {
   Status bool_elements(uint64_t n, const std::string& field, MetaValue& value) {
     std::vector<bool> out(n);
     for (uint64_t i = 0; i < n; ++i) {
-      const uint8_t byte = bytes_[pos_ + i];
-      if (byte > 1) {
-        return invalid(pos_ + i, field,
+      const uint8_t* byte = window_.take(1);
+      if (byte == nullptr) return window_.error();
+      if (*byte > 1) {
+        return invalid(here() - 1, field,
                        "metadata {}, element {}, is the boolean {}, expected 0 or 1",
-                       in_quotes(field), i, byte);
+                       in_quotes(field), i, *byte);
       }
-      out[i] = byte == 1;
+      out[i] = *byte == 1;
     }
-    pos_ += n;
     value = std::move(out);
     return {};
   }
@@ -318,11 +326,9 @@ class Parser {
     std::vector<std::string> out;
     out.reserve(n);
     for (uint64_t i = 0; i < n; ++i) {
-      std::string_view string;
-      CUTAWAY_TRY(text(string, bytes_.size(), [&] {
+      CUTAWAY_TRY(text(out.emplace_back(), kGgufMaxStringBytes, [&] {
         return fmt::format("element {} of {} of metadata {}", i, n, in_quotes(field));
       }));
-      out.emplace_back(string);
     }
     value = std::move(out);
     return {};
@@ -345,7 +351,7 @@ class Parser {
 
   Status dims(const std::string& name, std::array<int64_t, 4>& out, uint32_t& rank,
               uint64_t& elements) {
-    const uint64_t at = pos_;
+    const uint64_t at = here();
     CUTAWAY_TRY(read(rank, [&] { return "the rank of tensor " + in_quotes(name); }));
     if (rank < 1 || rank > 4) {
       return invalid(at, name, "tensor {} has {} dimensions, expected 1 to 4", in_quotes(name),
@@ -357,12 +363,12 @@ class Parser {
       CUTAWAY_TRY(
           read(dim, [&] { return fmt::format("dimension {} of tensor {}", i, in_quotes(name)); }));
       if (dim == 0 || dim > static_cast<uint64_t>(INT64_MAX)) {
-        return invalid(pos_ - 8, name, "tensor {} has a dimension {} of {}, expected 1 to {}",
+        return invalid(here() - 8, name, "tensor {} has a dimension {} of {}, expected 1 to {}",
                        in_quotes(name), i, dim, INT64_MAX);
       }
       if (__builtin_mul_overflow(elements, dim, &elements) ||
           elements > static_cast<uint64_t>(INT64_MAX)) {
-        return invalid(pos_ - 8, name, "tensor {} has more than {} elements at dimension {} ({})",
+        return invalid(here() - 8, name, "tensor {} has more than {} elements at dimension {} ({})",
                        in_quotes(name), INT64_MAX, i, dim);
       }
       out[i] = static_cast<int64_t>(dim);
@@ -371,13 +377,11 @@ class Parser {
   }
 
   Status tensor_entry(uint64_t index) {
-    const uint64_t at = pos_;
-    std::string_view name_bytes;
-    CUTAWAY_TRY(text(name_bytes, kGgufMaxTensorNameBytes,
-                     [&] { return fmt::format("tensor name {}", index); }));
-    if (name_bytes.empty()) return invalid(at, "", "tensor name {} is empty", index);
+    const uint64_t at = here();
     StoredTensor tensor;
-    tensor.name = name_bytes;
+    CUTAWAY_TRY(text(tensor.name, kGgufMaxTensorNameBytes,
+                     [&] { return fmt::format("tensor name {}", index); }));
+    if (tensor.name.empty()) return invalid(at, "", "tensor name {} is empty", index);
     std::array<int64_t, 4> dim{};
     uint32_t rank = 0, type = 0;
     uint64_t elements = 0;
@@ -398,7 +402,7 @@ class Parser {
       return invalid(at, tensor.name, "tensor {} of {} {} elements is too large",
                      in_quotes(tensor.name), elements, traits.name);
     }
-    entry.offset_at = pos_;
+    entry.offset_at = here();
     CUTAWAY_TRY(
         read(entry.offset, [&] { return "the offset of tensor " + in_quotes(tensor.name); }));
     if (entry.offset % alignment_ != 0) {
@@ -418,21 +422,21 @@ class Parser {
 
   Status unreadable_type(const std::string& tensor, uint32_t type) const {
     if (gguf_tensor_type_name(type) == nullptr) {
-      return invalid(pos_ - 4, tensor, "tensor {} has the unknown type {}; known are {}",
+      return invalid(here() - 4, tensor, "tensor {} has the unknown type {}; known are {}",
                      in_quotes(tensor), type, readable_tensor_types());
     }
     return Error{
         ErrorCode::kUnsupported,
         fmt::format("{}: byte {}: tensor {} has type {}, which is not read yet; {} are", name_,
-                    pos_ - 4, in_quotes(tensor), type_name(type), readable_tensor_types()),
+                    here() - 4, in_quotes(tensor), type_name(type), readable_tensor_types()),
         tensor};
   }
 
   // Gives each tensor its bytes. The data section begins at the next multiple of the alignment.
   Status place_tensors() {
     if (file_.tensors.empty()) return {};
-    const uint64_t data = (pos_ + alignment_ - 1) / alignment_ * alignment_;
-    const uint64_t room = data <= bytes_.size() ? bytes_.size() - data : 0;
+    const uint64_t data = (here() + alignment_ - 1) / alignment_ * alignment_;
+    const uint64_t room = data <= file_bytes_ ? file_bytes_ - data : 0;
     for (size_t i = 0; i < entries_.size(); ++i) {
       const Entry& entry = entries_[i];
       StoredTensor& tensor = file_.tensors[i];
@@ -442,7 +446,8 @@ class Parser {
                        "(cut short?)",
                        in_quotes(tensor.name), entry.size, entry.offset, room);
       }
-      tensor.bytes = bytes_.subspan(data + entry.offset, entry.size);
+      tensor.offset = data + entry.offset;
+      tensor.size = entry.size;
     }
     return {};
   }
@@ -467,20 +472,20 @@ class Parser {
     return {};
   }
 
-  std::span<const uint8_t> bytes_;
-  const std::string& name_;
   ModelFile& file_;
-  uint64_t pos_ = 0;
+  const std::string& name_;
+  const uint64_t file_bytes_;
+  FileWindow window_;
   uint64_t alignment_ = kGgufDefaultAlignment;
   std::vector<Entry> entries_;
 };
 
-Result<std::shared_ptr<const ModelFile>> parse_into(std::shared_ptr<ModelFile> file,
-                                                    std::span<const uint8_t> bytes,
-                                                    const std::string& name) {
+Result<std::shared_ptr<const ModelFile>> parse(InputFile input) {
+  auto file = std::make_shared<ModelFile>();
   file->format = "gguf";
-  file->path = name;
-  CUTAWAY_TRY(Parser(bytes, name, *file).run());
+  file->path = input.path();
+  file->files.push_back(std::move(input));
+  CUTAWAY_TRY(Parser(*file).run());
   return std::shared_ptr<const ModelFile>(std::move(file));
 }
 
@@ -488,20 +493,17 @@ Result<std::shared_ptr<const ModelFile>> parse_into(std::shared_ptr<ModelFile> f
 
 Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path) {
   CUTAWAY_SPAN(span, "formats::open_gguf", "path", path);
-  auto file = std::make_shared<ModelFile>();
-  CUTAWAY_ASSIGN(MappedFile mapping, MappedFile::open(path));
-  file->mappings.push_back(std::move(mapping));
-  const std::span<const uint8_t> bytes = file->mappings.front().bytes();
-  CUTAWAY_ASSIGN(auto opened, parse_into(std::move(file), bytes, path));
+  CUTAWAY_ASSIGN(InputFile input, InputFile::open(path));
+  CUTAWAY_ASSIGN(auto opened, parse(std::move(input)));
   CUTAWAY_OUT(span, "tensors", opened->tensors.size(), "metadata",
-              opened->metadata.entries().size(), "bytes", bytes.size());
+              opened->metadata.entries().size(), "bytes", opened->total_bytes());
   return opened;
 }
 
 Result<std::shared_ptr<const ModelFile>> parse_gguf(std::span<const uint8_t> bytes,
                                                     const std::string& name) {
   CUTAWAY_SPAN(span, "formats::parse_gguf", "name", name, "bytes", bytes.size());
-  CUTAWAY_ASSIGN(auto parsed, parse_into(std::make_shared<ModelFile>(), bytes, name));
+  CUTAWAY_ASSIGN(auto parsed, parse(InputFile::over(bytes, name)));
   CUTAWAY_OUT(span, "tensors", parsed->tensors.size(), "metadata",
               parsed->metadata.entries().size());
   return parsed;

@@ -31,9 +31,11 @@ inline constexpr uint64_t kGgufMaxAlignment = 65536;
 inline constexpr uint64_t kGgufMaxKeyBytes = 65535;  // the specification's limit
 // The specification says 64 bytes; longer names are in use, and harmless up to here.
 inline constexpr uint64_t kGgufMaxTensorNameBytes = 1024;
-// Elements of one metadata array: a hundred times the largest vocabulary. Bounds the eightfold
-// widening of small integers.
-inline constexpr uint64_t kGgufMaxArrayElements = uint64_t{1} << 26;
+// Elements of one metadata array: eight times the largest vocabulary. Bounds the eightfold widening
+// of small integers.
+inline constexpr uint64_t kGgufMaxArrayElements = uint64_t{1} << 21;
+// Bytes of one metadata string: the largest in use is a tokenizer.json of 33 MB.
+inline constexpr uint64_t kGgufMaxStringBytes = uint64_t{40} << 20;
 
 // Bytes of one value of a fixed-size type; of the length field for strings and arrays; 0: unknown.
 constexpr uint64_t gguf_value_bytes(uint32_t type) {

@@ -231,17 +231,17 @@ void GgufWriter::add_tensor(std::string name, DType dtype, Shape shape,
                             std::span<const uint8_t> bytes) {
   CUTAWAY_SPAN(span, "formats::GgufWriter::add_tensor", "name", name, "type", dtype_name(dtype),
                "bytes", bytes.size());
-  tensors_.push_back({{std::move(name), dtype, shape, bytes}, nullptr});
+  tensors_.push_back({{std::move(name), dtype, shape}, bytes, nullptr});
 }
 
 void GgufWriter::add_tensor(std::string name, DType dtype, Shape shape, Produce produce) {
   CUTAWAY_SPAN(span, "formats::GgufWriter::add_tensor", "name", name, "type", dtype_name(dtype),
                "produced", true);
-  tensors_.push_back({{std::move(name), dtype, shape, {}}, std::move(produce)});
+  tensors_.push_back({{std::move(name), dtype, shape}, {}, std::move(produce)});
 }
 
 uint64_t GgufWriter::Tensor::size() const {
-  if (!produce) return stored.bytes.size();
+  if (!produce) return bytes.size();
   return dtype_bytes(stored.dtype, static_cast<size_t>(stored.shape.elements()));
 }
 
@@ -270,10 +270,10 @@ Status GgufWriter::check_tensor(const Tensor& entry) {
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(elements / static_cast<uint64_t>(traits.block_elements),
                              static_cast<uint64_t>(traits.block_bytes), &bytes) ||
-      (!entry.produce && bytes != tensor.bytes.size())) {
+      (!entry.produce && bytes != entry.bytes.size())) {
     return bad_tensor(
         tensor, fmt::format("of shape {} {} was given {} bytes, expected {}", tensor.shape.text(),
-                            traits.name, tensor.bytes.size(), bytes));
+                            traits.name, entry.bytes.size(), bytes));
   }
   CUTAWAY_OUT(span, "bytes", bytes);
   return {};
@@ -379,7 +379,7 @@ Status GgufWriter::write(const std::string& path, bool replace) const {
   const std::vector<uint8_t> zeros(align);
   for (const Tensor& tensor : tensors_) {
     const uint64_t begin = written;
-    CUTAWAY_TRY(tensor.produce ? tensor.produce(append) : append(tensor.stored.bytes));
+    CUTAWAY_TRY(tensor.produce ? tensor.produce(append) : append(tensor.bytes));
     if (written - begin != tensor.size()) {
       return bad_tensor(tensor.stored, fmt::format("was produced with {} bytes, expected {}",
                                                    written - begin, tensor.size()));
@@ -399,7 +399,7 @@ std::vector<uint8_t> GgufWriter::to_bytes() const {
   std::vector<uint8_t> out = head(align);
   for (const Tensor& tensor : tensors_) {
     CUTAWAY_CHECK(!tensor.produce);
-    put_bytes(out, tensor.stored.bytes.data(), tensor.stored.bytes.size());
+    put_bytes(out, tensor.bytes.data(), tensor.bytes.size());
     out.resize(align_up(out.size(), align));
   }
   CUTAWAY_OUT(span, "bytes", out.size());

@@ -53,7 +53,6 @@ Status refuse_split(const ModelFile& file) {
 
 Result<std::shared_ptr<const ModelFile>> open_model_file(const std::string& path) {
   CUTAWAY_SPAN(span, "formats::open_model_file", "path", path);
-  // Asked before opening: to open a pipe would wait for its writer.
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (fs::is_directory(status)) return folder_error(path);
@@ -61,9 +60,10 @@ Result<std::shared_ptr<const ModelFile>> open_model_file(const std::string& path
     return Error{ErrorCode::kInvalidArgument, path + " is not a regular file; give a .gguf file",
                  "path"};
   }
-  CUTAWAY_ASSIGN(MappedFile mapping, MappedFile::open(path));
-  const Sniffed found =
-      sniff(mapping.bytes().first(std::min<size_t>(mapping.bytes().size(), 4096)));
+  CUTAWAY_ASSIGN(InputFile input, InputFile::open(path));
+  std::vector<uint8_t> head(std::min<uint64_t>(input.size(), 4096));
+  CUTAWAY_TRY(input.read(0, head));
+  const Sniffed found = sniff(head);
   if (found.kind == FileKind::kSafetensors) {
     return Error{ErrorCode::kUnsupported,
                  path + " is a safetensors file, which is not read yet; give a .gguf file", "path"};

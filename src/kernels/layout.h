@@ -78,10 +78,11 @@ struct PackedMatrix {
 
 // Packs groups [group_begin, group_end) of a stored rank-2 tensor {rows, cols} into `out`, where
 // group 0 begins. `row_order`, when not empty, names the stored row that goes to each packed row.
-// Returns −1, or the first packed row that holds a value that is not finite (a scale, for blocks).
+// `stored` holds the rows from `first_row` on that those groups need. Returns −1, or the first
+// packed row that holds a value that is not finite (a scale, for blocks).
 int64_t pack_groups(std::span<const uint8_t> stored, DType type, int64_t rows, int64_t cols,
                     std::span<const int32_t> row_order, int64_t group_begin, int64_t group_end,
-                    uint8_t* out) noexcept;
+                    uint8_t* out, int64_t first_row = 0) noexcept;
 
 // The dequantised values of one row: out[0 … cols).
 void unpack_row(const PackedMatrix& matrix, int64_t row, float* out) noexcept;

@@ -174,10 +174,11 @@ bool pack_row(const uint8_t* row, DType type, int64_t cols, int64_t r, uint8_t* 
 
 int64_t pack_groups(std::span<const uint8_t> stored, DType type, int64_t rows, int64_t cols,
                     std::span<const int32_t> row_order, int64_t group_begin, int64_t group_end,
-                    uint8_t* out) noexcept {
+                    uint8_t* out, int64_t first_row) noexcept {
   const size_t row_bytes = dtype_bytes(type, static_cast<size_t>(cols));
   const size_t packed_bytes = group_bytes(layout_for(type), cols);
-  CUTAWAY_CHECK(stored.size() == row_bytes * static_cast<size_t>(rows));
+  CUTAWAY_CHECK(stored.size() % row_bytes == 0);
+  const int64_t end_row = first_row + static_cast<int64_t>(stored.size() / row_bytes);
   CUTAWAY_CHECK(row_order.empty() || row_order.size() == static_cast<size_t>(rows));
   CUTAWAY_CHECK(group_begin >= 0 && group_end <= (rows + kGroupRows - 1) / kGroupRows);
   int64_t first_bad = -1;
@@ -188,8 +189,8 @@ int64_t pack_groups(std::span<const uint8_t> stored, DType type, int64_t rows, i
     for (int64_t r = 0; r < rows_here; ++r) {
       const int64_t packed = g * kGroupRows + r;
       const int64_t source = row_order.empty() ? packed : row_order[static_cast<size_t>(packed)];
-      CUTAWAY_CHECK(source >= 0 && source < rows);
-      const uint8_t* row = stored.data() + static_cast<size_t>(source) * row_bytes;
+      CUTAWAY_CHECK(source >= first_row && source < end_row);
+      const uint8_t* row = stored.data() + static_cast<size_t>(source - first_row) * row_bytes;
       if (!pack_row(row, type, cols, r, group) && first_bad < 0) first_bad = packed;
     }
   }

@@ -15,6 +15,7 @@ Result<std::shared_ptr<const LoadedModel>> LoadedModel::load(const std::string& 
   CUTAWAY_ASSIGN(std::shared_ptr<const ModelFile> file, formats::open_model_file(path));
   auto loaded = load(std::move(file), pool, progress);
   if (!loaded.ok()) return loaded.error().within(path);
+  CUTAWAY_TRY((*loaded)->file().check_unchanged());
   CUTAWAY_OUT(span, "architecture", (*loaded)->architecture(), "parameters",
               (*loaded)->parameters());
   return loaded;
@@ -96,22 +97,20 @@ Status LoadedModel::load_sampling_defaults() {
   return {};
 }
 
-Hash128 LoadedModel::file_hash() const {
+std::string LoadedModel::file_hash() const {
   CUTAWAY_SPAN(span, "model::LoadedModel::file_hash", "path", file_->path, "bytes",
                file_->total_bytes());
   StreamHash hash;
-  for (const MappedFile& mapping : file_->mappings) {
-    // In parts that are dropped again: hashing must not make the file resident.
-    constexpr size_t kPart = size_t{8} << 20;
-    const auto bytes = mapping.bytes();
-    for (size_t at = 0; at < bytes.size(); at += kPart) {
-      const size_t n = std::min(kPart, bytes.size() - at);
-      hash.update(bytes.data() + at, n);
-      mapping.drop_pages(at, n);
+  std::vector<uint8_t> part(size_t{1} << 20);
+  for (const InputFile& file : file_->files) {
+    for (uint64_t at = 0; at < file.size(); at += part.size()) {
+      const auto bytes = std::span(part).first(std::min<uint64_t>(part.size(), file.size() - at));
+      if (const Status read = file.read(at, bytes); !read.ok()) return read.error().message;
+      hash.update(bytes.data(), bytes.size());
     }
   }
-  const Hash128 digest = hash.digest();
-  CUTAWAY_OUT(span, "xxh3", digest.hex());
+  const std::string digest = hash.digest().hex();
+  CUTAWAY_OUT(span, "xxh3", digest);
   return digest;
 }
 

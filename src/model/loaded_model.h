@@ -28,8 +28,8 @@ using LoadProgress = std::function<bool(uint64_t done, uint64_t total)>;
 
 class LoadedModel {
  public:
-  // Errors name the file, and the field, tensor or value. The file stays mapped, so that its
-  // metadata and its hash can be had; its weights are dropped from memory once packed.
+  // Errors name the file, and the field, tensor or value. A file that was changed meanwhile is one.
+  // It stays open, so that its hash can be had; nothing else is read from it later.
   static Result<std::shared_ptr<const LoadedModel>> load(const std::string& path, ThreadPool& pool,
                                                          const LoadProgress& progress);
   // The same for a file that is open already (tests).
@@ -48,9 +48,9 @@ class LoadedModel {
   uint64_t parameters() const { return parameters_; }
   uint64_t packed_bytes() const { return packed_bytes_; }
 
-  // XXH3-128 over the mapped bytes, and over the packed weights. Each reads everything: for traces
-  // and checks, not for every request.
-  Hash128 file_hash() const;
+  // XXH3-128 over the file's bytes (in hexadecimal, or why they cannot be read any more), and over
+  // the packed weights. Each reads everything: for traces and checks, not for every request.
+  std::string file_hash() const;
   Hash128 packed_hash() const;
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <mutex>
 #include <thread>
 
 #include "base/check.h"
@@ -42,6 +43,39 @@ std::vector<int32_t> rope_pair_order(int64_t rows, int64_t heads) {
 bool is_plain_float(DType type) {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
 }
+
+// One piece of memory for each thread that packs, to read parts of the file into.
+class Rooms {
+ public:
+  Rooms(int count, size_t bytes) : bytes_(bytes) {
+    for (int i = 0; i < count; ++i) free_.push_back(std::make_unique<uint8_t[]>(bytes));
+  }
+  class Lease {
+   public:
+    explicit Lease(Rooms& rooms) : rooms_(rooms) {
+      const std::scoped_lock lock(rooms_.mutex_);
+      CUTAWAY_CHECK(!rooms_.free_.empty());
+      memory_ = std::move(rooms_.free_.back());
+      rooms_.free_.pop_back();
+    }
+    ~Lease() {
+      const std::scoped_lock lock(rooms_.mutex_);
+      rooms_.free_.push_back(std::move(memory_));
+    }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    std::span<uint8_t> bytes() const { return {memory_.get(), rooms_.bytes_}; }
+
+   private:
+    Rooms& rooms_;
+    std::unique_ptr<uint8_t[]> memory_;
+  };
+
+ private:
+  const size_t bytes_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<uint8_t[]>> free_;
+};
 
 // Memory is asked for in pieces that hold a small model whole.
 constexpr uint64_t kLargestChunk = uint64_t{256} << 20;
@@ -132,7 +166,7 @@ Result<ops::Matrix> WeightLoader::matrix(const arch::TensorRow& row, int64_t lay
   out.packed.cols = cols;
   CUTAWAY_ASSIGN(uint8_t* const data, allocate(out.packed.bytes(), tensor->name));
   out.packed.data = data;
-  Job job{tensor, tensor->bytes, -1, rows, cols, {}, data};
+  Job job{tensor, 0, tensor->size, -1, rows, cols, {}, data};
   if (row.transform == arch::Transform::kRopePairs) job.row_order = rope_pair_order(rows, heads);
   jobs_.push_back(std::move(job));
   CUTAWAY_OUT(span, "dtype", dtype_name(tensor->dtype), "layout",
@@ -157,7 +191,8 @@ Result<ops::Vector> WeightLoader::vector(const arch::TensorRow& row, int64_t lay
   CUTAWAY_ASSIGN(uint8_t* const data,
                  allocate(static_cast<size_t>(n) * sizeof(float), tensor->name));
   auto* values = reinterpret_cast<float*>(data);
-  kernels::dequantize(tensor->dtype, tensor->bytes.data(), n, values);
+  CUTAWAY_ASSIGN(const std::vector<uint8_t> stored_bytes, file_.bytes_of(*tensor));
+  kernels::dequantize(tensor->dtype, stored_bytes.data(), n, values);
   for (int64_t i = 0; i < n; ++i) {
     if (!std::isfinite(values[i])) {
       return Error{ErrorCode::kInvalidFile,
@@ -184,14 +219,14 @@ Result<std::vector<WeightLoader::ExpertBytes>> WeightLoader::find_experts(
     for (int64_t e = 0; e < n; ++e) {
       CUTAWAY_ASSIGN(const StoredTensor* tensor,
                      require(with_expert(row.gguf_each, layer, e), Shape{rows, cols}));
-      if (tensor->dtype != out.front().tensor->dtype && e > 0) {
+      if (e > 0 && tensor->dtype != out.front().tensor->dtype) {
         return Error{ErrorCode::kInvalidFile,
                      "tensor " + tensor->name + " is " + dtype_name(tensor->dtype) + ", but " +
                          first + " is " + dtype_name(out.front().tensor->dtype) +
                          ": experts of one layer must have one type",
                      tensor->name};
       }
-      out.push_back({tensor, tensor->bytes, false});
+      out.push_back({tensor, 0, tensor->size, false});
     }
     CUTAWAY_OUT(span, "form", "one an expert");
     return out;
@@ -205,7 +240,7 @@ Result<std::vector<WeightLoader::ExpertBytes>> WeightLoader::find_experts(
   const size_t matrix_bytes = dtype_bytes(tensor->dtype, static_cast<size_t>(rows * cols));
   for (int64_t e = 0; e < n; ++e) {
     const auto index = static_cast<size_t>(fused ? 2 * e + row.fused_half : e);
-    out.push_back({tensor, tensor->bytes.subspan(index * matrix_bytes, matrix_bytes), true});
+    out.push_back({tensor, index * matrix_bytes, matrix_bytes, true});
   }
   CUTAWAY_OUT(span, "form", fused ? "stacked, fused" : "stacked");
   return out;
@@ -233,7 +268,8 @@ Result<ops::ExpertMatrices> WeightLoader::experts(const arch::ExpertRow& row, in
   for (int64_t e = 0; e < n; ++e) {
     const ExpertBytes& from = found[static_cast<size_t>(e)];
     jobs_.push_back({from.tensor,
-                     from.bytes,
+                     from.begin,
+                     from.size,
                      from.stacked ? e : -1,
                      rows,
                      cols,
@@ -264,49 +300,67 @@ Status WeightLoader::check_all_used() const {
   return {};
 }
 
-// Parts of about kPartBytes, in the file's order of tensors.
+// Parts of about kPartBytes, which stay in a processor's second-level cache between being read and
+// being packed, in the order in which the architecture asked for the tensors.
 std::vector<WeightLoader::Part> WeightLoader::divide() const {
   CUTAWAY_SPAN(span, "model::WeightLoader::divide", "matrices", jobs_.size());
-  constexpr int64_t kPartBytes = int64_t{1} << 20;
+  constexpr int64_t kPartBytes = int64_t{512} << 10;
   std::vector<Part> parts;
   for (size_t i = 0; i < jobs_.size(); ++i) {
     const Job& job = jobs_[i];
     const int64_t groups = (job.rows + kernels::kGroupRows - 1) / kernels::kGroupRows;
-    const int64_t bytes = static_cast<int64_t>(job.bytes.size());
+    const int64_t bytes = static_cast<int64_t>(job.size);
     const int64_t step = std::max<int64_t>(1, groups * kPartBytes / std::max<int64_t>(1, bytes));
-    for (int64_t g = 0; g < groups; g += step) parts.push_back({i, g, std::min(g + step, groups)});
+    for (int64_t g = 0; g < groups; g += step) {
+      Part part{i, g, std::min(g + step, groups), g * kernels::kGroupRows, 0};
+      part.end_row = std::min(part.group_end * kernels::kGroupRows, job.rows);
+      if (!job.row_order.empty()) {
+        const auto [low, high] = std::minmax_element(job.row_order.begin() + part.first_row,
+                                                     job.row_order.begin() + part.end_row);
+        part.first_row = *low;
+        part.end_row = *high + 1;
+      }
+      parts.push_back(part);
+    }
   }
   CUTAWAY_OUT(span, "parts", parts.size());
   return parts;
 }
 
-int64_t WeightLoader::pack_part(const Part& part) const noexcept {
+size_t WeightLoader::read_bytes(const Part& part) const {
   const Job& job = jobs_[part.job];
+  return job.size / static_cast<size_t>(job.rows) *
+         static_cast<size_t>(part.end_row - part.first_row);
+}
+
+Status WeightLoader::pack_part(const Part& part, std::span<uint8_t> room) const {
+  const Job& job = jobs_[part.job];
+  const auto stored = room.first(read_bytes(part));
+  const size_t row_bytes = job.size / static_cast<size_t>(job.rows);
+  const uint64_t begin = job.begin + static_cast<uint64_t>(part.first_row) * row_bytes;
+  CUTAWAY_TRY(file_.read(*job.tensor, begin, stored));
   const int64_t bad =
-      kernels::pack_groups(job.bytes, job.tensor->dtype, job.rows, job.cols, job.row_order,
-                           part.group_begin, part.group_end, job.out);
-  // The packed copy is what is read from now on: peak memory stays near one copy. Rows that another
-  // order takes from elsewhere may be read in again.
-  const size_t row_bytes = job.bytes.size() / static_cast<size_t>(job.rows);
-  const auto first = static_cast<size_t>(part.group_begin * kernels::kGroupRows);
-  const auto last = static_cast<size_t>(std::min(part.group_end * kernels::kGroupRows, job.rows));
-  const uint8_t* begin = job.bytes.data() + first * row_bytes;
-  for (const MappedFile& mapping : file_.mappings) {
-    const auto bytes = mapping.bytes();
-    if (begin < bytes.data() || begin >= bytes.data() + bytes.size()) continue;
-    mapping.drop_pages(static_cast<size_t>(begin - bytes.data()), (last - first) * row_bytes);
-  }
-  return bad;
+      kernels::pack_groups(stored, job.tensor->dtype, job.rows, job.cols, job.row_order,
+                           part.group_begin, part.group_end, job.out, part.first_row);
+  if (bad < 0) return {};
+  return Error{
+      ErrorCode::kInvalidFile,
+      "tensor " + job.tensor->name + " holds a value that is not finite (NaN or infinity) in row " +
+          std::to_string(bad) + (job.expert < 0 ? "" : " of expert " + std::to_string(job.expert)),
+      job.tensor->name};
 }
 
 Status WeightLoader::pack(ThreadPool& pool, const std::function<bool(uint64_t, uint64_t)>& progress,
                           const std::function<Status()>& beside) {
   CUTAWAY_SPAN(span, "model::WeightLoader::pack", "matrices", jobs_.size());
   uint64_t total = 0;
-  for (const Job& job : jobs_) total += job.bytes.size();
+  for (const Job& job : jobs_) total += job.size;
   const std::vector<Part> parts = divide();
-  std::vector<int64_t> bad(parts.size(), -1);
+  std::vector<Status> packed(parts.size());
   Status beside_status;
+  size_t largest = 0;
+  for (const Part& part : parts) largest = std::max(largest, read_bytes(part));
+  Rooms rooms(pool.size(), largest);
   const std::thread::id caller = std::this_thread::get_id();
   const trace::Context context = trace::t_context;
   std::atomic<uint64_t> done{0};
@@ -321,11 +375,12 @@ Status WeightLoader::pack(ThreadPool& pool, const std::function<bool(uint64_t, u
     }
     const Part& part = parts[chunk - 1];
     const Job& job = jobs_[part.job];
-    bad[chunk - 1] = pack_part(part);
+    const Rooms::Lease room(rooms);
+    packed[chunk - 1] = pack_part(part, room.bytes());
     const auto groups = static_cast<uint64_t>(part.group_end - part.group_begin);
     const uint64_t all_groups = static_cast<uint64_t>(job.rows + kernels::kGroupRows - 1) /
                                 static_cast<uint64_t>(kernels::kGroupRows);
-    const uint64_t share = job.bytes.size() * groups / all_groups;
+    const uint64_t share = job.size * groups / all_groups;
     const uint64_t now = done.fetch_add(share, std::memory_order_relaxed) + share;
     if (progress && std::this_thread::get_id() == caller && !progress(now, total)) {
       cancelled.store(true, std::memory_order_relaxed);
@@ -335,16 +390,7 @@ Status WeightLoader::pack(ThreadPool& pool, const std::function<bool(uint64_t, u
   if (cancelled.load() || (progress && !progress(total, total))) {
     return Error{ErrorCode::kCancelled, "loading was cancelled"};
   }
-  const auto first = std::find_if(bad.begin(), bad.end(), [](int64_t row) { return row >= 0; });
-  if (first != bad.end()) {
-    const Job& job = jobs_[parts[static_cast<size_t>(first - bad.begin())].job];
-    return Error{ErrorCode::kInvalidFile,
-                 "tensor " + job.tensor->name +
-                     " holds a value that is not finite (NaN or infinity) in row " +
-                     std::to_string(*first) +
-                     (job.expert < 0 ? "" : " of expert " + std::to_string(job.expert)),
-                 job.tensor->name};
-  }
+  for (Status& status : packed) CUTAWAY_TRY(status);
   CUTAWAY_OUT(span, "bytes", total);
   return {};
 }

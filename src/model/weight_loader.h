@@ -34,9 +34,9 @@ class WeightLoader final : public arch::WeightSource {
   Status check_all_used() const;
 
   // Fills every matrix, and does `beside` (may be empty) on one of the threads meanwhile. Errors:
-  // that of `beside` before any other; kInvalidFile names a tensor and row whose values are not
-  // finite; kCancelled when progress(done, total) returned false. `progress` is asked on the
-  // calling thread.
+  // that of `beside` before any other; kIo when the file cannot be read; kInvalidFile names a
+  // tensor and row whose values are not finite; kCancelled when progress(done, total) returned
+  // false. `progress` is asked on the calling thread.
   Status pack(ThreadPool& pool, const std::function<bool(uint64_t, uint64_t)>& progress,
               const std::function<Status()>& beside);
 
@@ -48,22 +48,23 @@ class WeightLoader final : public arch::WeightSource {
  private:
   struct Job {
     const StoredTensor* tensor;
-    std::span<const uint8_t> bytes;  // of it: all, or one expert's
-    int64_t expert;                  // −1: the tensor is no stack of experts
+    uint64_t begin, size;  // of its bytes: all, or one expert's
+    int64_t expert;        // −1: the tensor is no stack of experts
     int64_t rows, cols;
     std::vector<int32_t> row_order;
     uint8_t* out;
   };
-  // Consecutive groups of a job.
+  // Consecutive groups of a job, and the stored rows that they are made of.
   struct Part {
     size_t job;
     int64_t group_begin, group_end;
+    int64_t first_row, end_row;
   };
 
   // One expert's part of the file.
   struct ExpertBytes {
     const StoredTensor* tensor;
-    std::span<const uint8_t> bytes;
+    uint64_t begin, size;  // in the tensor
     bool stacked;
   };
   Result<std::vector<ExpertBytes>> find_experts(const arch::ExpertRow& row, int64_t layer,
@@ -73,8 +74,10 @@ class WeightLoader final : public arch::WeightSource {
   Result<const StoredTensor*> find(const arch::TensorRow& row, int64_t layer, const Shape& shape);
   Result<uint8_t*> allocate(size_t bytes, const std::string& what);
   std::vector<Part> divide() const;
-  // Returns the first packed row that is not finite, or −1.
-  int64_t pack_part(const Part& part) const noexcept;
+  size_t read_bytes(const Part& part) const;
+  // Reads a part of the file into `room` and packs it. Errors: InputFile::read's; kInvalidFile
+  // names the first packed row that is not finite.
+  Status pack_part(const Part& part, std::span<uint8_t> room) const;
 
   const ModelFile& file_;
   std::set<std::string> used_;

@@ -152,8 +152,24 @@ const StoredTensor* ModelFile::find_tensor(std::string_view name) const {
 
 uint64_t ModelFile::total_bytes() const {
   uint64_t total = 0;
-  for (const MappedFile& mapping : mappings) total += mapping.bytes().size();
+  for (const InputFile& file : files) total += file.size();
   return total;
+}
+
+Status ModelFile::read(const StoredTensor& tensor, uint64_t begin, std::span<uint8_t> out) const {
+  CUTAWAY_CHECK(begin <= tensor.size && out.size() <= tensor.size - begin);
+  return files[tensor.file].read(tensor.offset + begin, out);
+}
+
+Result<std::vector<uint8_t>> ModelFile::bytes_of(const StoredTensor& tensor) const {
+  std::vector<uint8_t> out(tensor.size);
+  CUTAWAY_TRY(read(tensor, 0, out));
+  return out;
+}
+
+Status ModelFile::check_unchanged() const {
+  for (const InputFile& file : files) CUTAWAY_TRY(file.check_unchanged());
+  return {};
 }
 
 }  // namespace cutaway

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/mmap.h"
+#include "base/input_file.h"
 #include "base/result.h"
 #include "tensor/tensor.h"
 
@@ -56,25 +56,33 @@ class Metadata {
   std::unordered_map<std::string, size_t> index_;
 };
 
-// A tensor as the file holds it: rows of blocks, little-endian, in `bytes` of the mapping.
+// A tensor as the file holds it: rows of blocks, little-endian.
 struct StoredTensor {
   std::string name;
   DType dtype = DType::kF32;
-  Shape shape;  // outermost first, i.e. GGUF's dimensions reversed
-  std::span<const uint8_t> bytes;
+  Shape shape;          // outermost first, i.e. GGUF's dimensions reversed
+  size_t file = 0;      // which of ModelFile::files holds it
+  uint64_t offset = 0;  // of its first byte in that file
+  uint64_t size = 0;    // in bytes
 };
 
-// A validated file (or set of shards). Owns the mapping that the tensors point into.
+// A validated file (or set of shards), open for as long as this object lives.
 struct ModelFile {
   std::string format;  // "gguf"
   std::string path;
-  std::vector<MappedFile> mappings;
+  std::vector<InputFile> files;
   Metadata metadata;
   std::vector<StoredTensor> tensors;  // the file's order
   std::unordered_map<std::string, size_t> tensor_index;
 
   const StoredTensor* find_tensor(std::string_view name) const;
-  uint64_t total_bytes() const;  // of all mappings
+  uint64_t total_bytes() const;  // of all files
+  // Fills `out` with bytes of a tensor, from its byte `begin` on. Errors: InputFile::read's.
+  Status read(const StoredTensor& tensor, uint64_t begin, std::span<uint8_t> out) const;
+  // All bytes of a tensor.
+  Result<std::vector<uint8_t>> bytes_of(const StoredTensor& tensor) const;
+  // Error: InputFile::check_unchanged's, of any of the files.
+  Status check_unchanged() const;
 };
 
 }  // namespace cutaway
