@@ -110,10 +110,14 @@ struct Architecture {
   std::vector<Metadata> (*tiny_configs)();
   // Real models of this architecture, smallest first within a family.
   std::vector<PublishedShape> (*published_shapes)();
+  // True for files that say another architecture's name and are this one's; null: there are none.
+  bool (*claims)(const Metadata& metadata) = nullptr;
 };
 
 std::span<const Architecture> architectures();
 // Error kUnsupported names the value and the architectures that exist.
 Result<const Architecture*> find_architecture(std::string_view name);
+// The one that a file is for. Errors: also kNotFound without general.architecture.
+Result<const Architecture*> find_architecture(const Metadata& metadata);
 
 }  // namespace cutaway::arch

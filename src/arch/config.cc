@@ -131,14 +131,17 @@ namespace {
 
 // Settings of other models that carry the same architecture name: ignoring one would give a wrong
 // answer without a word.
-Status refuse_unknown_settings(const ConfigReader& config, int64_t context_length) {
+Status refuse_unknown_settings(const ConfigReader& config, int64_t context_length, bool mixture) {
   struct Setting {
     const char* gguf;
     const char* hugging_face;
     int64_t harmless;  // values up to this, or from `context_length` on, change nothing
   };
-  constexpr Setting kSettings[] = {{"expert_count", "num_local_experts", 1},
-                                   {"attention.sliding_window", "window", 0}};
+  // A gating function is 1, the softmax, or left out; groups of experts are chosen before experts.
+  const Setting kSettings[] = {{"expert_count", "num_local_experts", mixture ? INT64_MAX : 1},
+                               {"expert_gating_func", "scoring_func", 1},
+                               {"expert_group_count", "n_group", 1},
+                               {"attention.sliding_window", "window", 0}};
   for (const Setting& setting : kSettings) {
     CUTAWAY_ASSIGN(const int64_t value,
                    config.integer_or(setting.gguf, setting.hugging_face, 0, 0, INT64_MAX));
@@ -153,18 +156,38 @@ Status refuse_unknown_settings(const ConfigReader& config, int64_t context_lengt
   return {};
 }
 
+Status read_experts(const ConfigReader& config, ModelShape& shape) {
+  constexpr int64_t kMostExperts = 4096;
+  const auto hugging_face = [&](const char* a, const char* b) {
+    return config.metadata().has(a) ? a : b;
+  };
+  CUTAWAY_ASSIGN(shape.n_experts,
+                 config.integer("expert_count", hugging_face("num_local_experts", "num_experts"), 1,
+                                kMostExperts));
+  CUTAWAY_ASSIGN(shape.n_experts_used,
+                 config.integer("expert_used_count", "num_experts_per_tok", 1, shape.n_experts));
+  return {};
+}
+
 }  // namespace
 
-Result<DecoderConfig> read_decoder_config(const ConfigReader& config) {
-  CUTAWAY_SPAN(span, "arch::read_decoder_config");
+Result<DecoderConfig> read_decoder_config(const ConfigReader& config, bool mixture) {
+  CUTAWAY_SPAN(span, "arch::read_decoder_config", "mixture", mixture);
   DecoderConfig out;
   ModelShape& shape = out.shape;
   // Bounds are far above any published model: they keep products of sizes inside 63 bits.
   constexpr int64_t kMaxWidth = int64_t{1} << 24;
   CUTAWAY_ASSIGN(shape.n_layers, config.integer("block_count", "num_hidden_layers", 1, 4096));
   CUTAWAY_ASSIGN(shape.d_model, config.integer("embedding_length", "hidden_size", 1, kMaxWidth));
-  CUTAWAY_ASSIGN(shape.d_mlp,
-                 config.integer("feed_forward_length", "intermediate_size", 1, kMaxWidth));
+  if (mixture) {
+    CUTAWAY_TRY(read_experts(config, shape));
+  }
+  const bool expert_width =
+      mixture && config.has("expert_feed_forward_length", "moe_intermediate_size");
+  CUTAWAY_ASSIGN(shape.d_mlp, expert_width ? config.integer("expert_feed_forward_length",
+                                                            "moe_intermediate_size", 1, kMaxWidth)
+                                           : config.integer("feed_forward_length",
+                                                            "intermediate_size", 1, kMaxWidth));
   CUTAWAY_ASSIGN(shape.n_heads,
                  config.integer("attention.head_count", "num_attention_heads", 1, 65536));
   CUTAWAY_ASSIGN(shape.n_kv_heads,
@@ -195,7 +218,7 @@ Result<DecoderConfig> read_decoder_config(const ConfigReader& config) {
   }
   CUTAWAY_ASSIGN(shape.context_length,
                  config.integer("context_length", "max_position_embeddings", 1, 1 << 30));
-  CUTAWAY_TRY(refuse_unknown_settings(config, shape.context_length));
+  CUTAWAY_TRY(refuse_unknown_settings(config, shape.context_length, mixture));
   CUTAWAY_ASSIGN(const double eps,
                  config.positive("attention.layer_norm_rms_epsilon", "rms_norm_eps"));
   out.eps = static_cast<float>(eps);
@@ -242,6 +265,12 @@ Metadata tiny_decoder_metadata(const std::string& architecture, const TinyConfig
   set("attention.value_length", tiny.d_head);
   set("attention.layer_norm_rms_epsilon", 1e-5);
   set("context_length", tiny.context);
+  if (tiny.n_experts > 0) {
+    set("expert_count", tiny.n_experts);
+    set("expert_used_count", tiny.n_experts_used);
+    if (tiny.d_expert > 0) set("expert_feed_forward_length", tiny.d_expert);
+    if (tiny.d_shared > 0) set("expert_shared_feed_forward_length", tiny.d_shared);
+  }
   set("rope.freq_base", 10000.0);
   if (tiny.rope_scaling != std::string("none")) {
     set("rope.scaling.type", std::string(tiny.rope_scaling));

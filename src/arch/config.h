@@ -45,12 +45,13 @@ class ConfigReader {
   std::string prefix_;
 };
 
-// What pre-norm decoders have in common; every value is checked against the others.
+// What pre-norm decoders have in common; every value is checked against the others. `mixture`:
+// MLPs are experts, whose number and width are read too; else a file that has them is refused.
 struct DecoderConfig {
   ModelShape shape;  // vocab is not set yet
   float eps = 0;     // of the RMS norms
 };
-Result<DecoderConfig> read_decoder_config(const ConfigReader& config);
+Result<DecoderConfig> read_decoder_config(const ConfigReader& config, bool mixture = false);
 
 // Attention over `shape` with scores scaled by 1/√d_head.
 ops::AttentionShape attention_shape(const ModelShape& shape);
@@ -75,6 +76,10 @@ struct TinyConfig {
   int64_t n_layers = 2, n_heads = 4, n_kv_heads = 2, d_head = 16, d_model = 64, d_mlp = 96;
   int64_t context = 256;
   const char* rope_scaling = "none";
+  // A mixture, when n_experts > 0.
+  int64_t n_experts = 0, n_experts_used = 0;
+  int64_t d_expert = 0;  // 0: d_mlp is an expert's width
+  int64_t d_shared = 0;  // of the shared expert; 0: there is none
 };
 Metadata tiny_decoder_metadata(const std::string& architecture, const TinyConfig& tiny);
 

@@ -16,8 +16,74 @@ Result<ops::Linear> load_linear(const LinearRows& rows, WeightSource& source, in
   return linear;
 }
 
+// What a mixture's configuration says beside its sizes.
+struct MoeConfig {
+  bool normalize = false;
+  int64_t d_shared = 0;  // 0: no shared expert
+};
+
+Result<MoeConfig> read_moe_config(const ConfigReader& config, const MoeRows& rows) {
+  MoeConfig out;
+  const std::string key = config.key("expert_weights_norm", "norm_topk_prob");
+  CUTAWAY_ASSIGN(out.normalize, config.metadata().boolean_or(key, rows.normalize));
+  const std::string scale_key = config.key("expert_weights_scale", "routed_scaling_factor");
+  CUTAWAY_ASSIGN(const double scale, config.metadata().number_or(scale_key, 1));
+  if (scale != 1 && scale != 0) {  // 0 is how writers say that there is none
+    return Error{ErrorCode::kUnsupported,
+                 "metadata " + scale_key + " is " + std::to_string(scale) +
+                     ", which this version does not run: only 1",
+                 scale_key};
+  }
+  if (rows.shared_weight.gguf.empty()) return out;
+  // Above any published model, as the other widths.
+  constexpr int64_t kMaxWidth = int64_t{1} << 24;
+  const char* const gguf = "expert_shared_feed_forward_length";
+  const char* const hugging_face = "shared_expert_intermediate_size";
+  CUTAWAY_ASSIGN(out.d_shared,
+                 config.has(gguf, hugging_face)
+                     ? config.integer(gguf, hugging_face, 1, kMaxWidth)
+                     : config.integer("feed_forward_length", "intermediate_size", 1, kMaxWidth));
+  return out;
+}
+
+Result<ops::MoeWeights> load_experts(const MoeRows& rows, WeightSource& source,
+                                     const ModelShape& shape, const MoeConfig& config,
+                                     int64_t layer) {
+  ops::MoeWeights out;
+  const int64_t d = shape.d_model, n = shape.n_experts;
+  out.used = shape.n_experts_used;
+  out.normalize = config.normalize;
+  CUTAWAY_ASSIGN(out.router.weight, source.matrix(rows.router, layer, n, d, 0));
+  CUTAWAY_ASSIGN(const ops::ExpertMatrices gate,
+                 source.experts(rows.gate, layer, n, shape.d_mlp, d));
+  CUTAWAY_ASSIGN(const ops::ExpertMatrices up, source.experts(rows.up, layer, n, shape.d_mlp, d));
+  CUTAWAY_ASSIGN(const ops::ExpertMatrices down,
+                 source.experts(rows.down, layer, n, d, shape.d_mlp));
+  out.experts.reserve(static_cast<size_t>(n));
+  for (int64_t e = 0; e < n; ++e) {
+    out.experts.push_back({{gate.of(e), {}}, {up.of(e), {}}, {down.of(e), {}}});
+  }
+  if (config.d_shared == 0) return out;
+  CUTAWAY_ASSIGN(out.shared_gate, source.vector(rows.shared_weight, layer, d, 0));
+  CUTAWAY_ASSIGN(out.shared.gate.weight,
+                 source.matrix(rows.shared_gate, layer, config.d_shared, d, 0));
+  CUTAWAY_ASSIGN(out.shared.up.weight, source.matrix(rows.shared_up, layer, config.d_shared, d, 0));
+  CUTAWAY_ASSIGN(out.shared.down.weight,
+                 source.matrix(rows.shared_down, layer, d, config.d_shared, 0));
+  return out;
+}
+
+// What the configuration says; weights are read by it.
+struct LayerConfig {
+  ModelShape shape;
+  float eps;
+  const MoeRows* experts;  // null: a gated MLP
+  MoeConfig moe;
+};
+
 Result<DecoderLayer> load_layer(const DecoderRows& rows, WeightSource& source,
-                                const ModelShape& shape, float eps, int64_t layer) {
+                                const LayerConfig& config, int64_t layer) {
+  const ModelShape& shape = config.shape;
   DecoderLayer out;
   const int64_t d = shape.d_model;
   const int64_t q_size = shape.n_heads * shape.d_head;
@@ -31,9 +97,13 @@ Result<DecoderLayer> load_layer(const DecoderRows& rows, WeightSource& source,
     ops::QkNorm& norm = out.attention.qk_norm;
     CUTAWAY_ASSIGN(norm.q, source.vector(rows.q_norm, layer, shape.d_head, 0));
     CUTAWAY_ASSIGN(norm.k, source.vector(rows.k_norm, layer, shape.d_head, 0));
-    norm.eps = eps;
+    norm.eps = config.eps;
   }
   CUTAWAY_ASSIGN(out.mlp_norm, source.vector(rows.mlp_norm, layer, d, 0));
+  if (config.experts != nullptr) {
+    CUTAWAY_ASSIGN(out.moe, load_experts(*config.experts, source, shape, config.moe, layer));
+    return out;
+  }
   CUTAWAY_ASSIGN(out.mlp.gate, load_linear(rows.gate, source, layer, shape.d_mlp, d));
   CUTAWAY_ASSIGN(out.mlp.up, load_linear(rows.up, source, layer, shape.d_mlp, d));
   CUTAWAY_ASSIGN(out.mlp.down, load_linear(rows.down, source, layer, d, shape.d_mlp));
@@ -71,10 +141,14 @@ Status check_rotation(const DecoderRows& rows, const ConfigReader& config,
 }  // namespace
 
 Result<Decoder> load_decoder(const DecoderRows& rows, const Metadata& metadata,
-                             WeightSource& source) {
-  CUTAWAY_SPAN(span, "arch::load_decoder");
+                             WeightSource& source, const MoeRows* experts) {
+  CUTAWAY_SPAN(span, "arch::load_decoder", "mixture", experts != nullptr);
   const ConfigReader config(metadata);
-  CUTAWAY_ASSIGN(const DecoderConfig read, read_decoder_config(config));
+  CUTAWAY_ASSIGN(const DecoderConfig read, read_decoder_config(config, experts != nullptr));
+  MoeConfig moe;
+  if (experts != nullptr) {
+    CUTAWAY_ASSIGN(moe, read_moe_config(config, *experts));
+  }
   CUTAWAY_ASSIGN(ops::RopeConfig rope, config.rope(read.shape.d_head));
   CUTAWAY_TRY(check_rotation(rows, config, rope, read.shape.d_head));
   Decoder out;
@@ -84,8 +158,9 @@ Result<Decoder> load_decoder(const DecoderRows& rows, const Metadata& metadata,
   const int64_t vocab = out.shape.vocab, d_model = out.shape.d_model;
   CUTAWAY_ASSIGN(out.embedding, source.matrix(rows.embedding, -1, vocab, d_model, 0));
   for (int64_t layer = 0; layer < out.shape.n_layers; ++layer) {
-    CUTAWAY_ASSIGN(DecoderLayer loaded, load_layer(rows, source, out.shape, out.eps, layer));
-    out.layers.push_back(loaded);
+    CUTAWAY_ASSIGN(DecoderLayer loaded,
+                   load_layer(rows, source, {out.shape, out.eps, experts, moe}, layer));
+    out.layers.push_back(std::move(loaded));
   }
   CUTAWAY_ASSIGN(out.final_norm, source.vector(rows.final_norm, -1, d_model, 0));
   CUTAWAY_ASSIGN(out.head.weight, source.matrix(rows.head, -1, vocab, d_model, 0));
@@ -104,10 +179,17 @@ Products decoder_products(const Decoder& model) {
   out.layers.reserve(model.layers.size() * 7);
   for (const DecoderLayer& layer : model.layers) {
     const ops::AttentionWeights& attention = layer.attention;
-    const ops::GatedMlpWeights& mlp = layer.mlp;
-    for (const ops::Linear* linear :
-         {&attention.q, &attention.k, &attention.v, &attention.o, &mlp.gate, &mlp.up, &mlp.down}) {
-      out.layers.push_back(linear->weight.packed);
+    const ops::MoeWeights& moe = layer.moe;
+    const ops::GatedMlpWeights& mlp = moe.present() ? moe.shared : layer.mlp;
+    for (const ops::Linear* linear : {&attention.q, &attention.k, &attention.v, &attention.o,
+                                      &mlp.gate, &mlp.up, &mlp.down, &moe.router}) {
+      if (linear->weight.present()) out.layers.push_back(linear->weight.packed);
+    }
+    if (!moe.present()) continue;
+    const ops::GatedMlpWeights& expert = moe.experts.front();
+    for (const ops::Linear* linear : {&expert.gate, &expert.up, &expert.down}) {
+      out.experts.push_back(
+          {linear->weight.packed, static_cast<int64_t>(moe.experts.size()), moe.used});
     }
   }
   out.head = model.head.weight.packed;

@@ -23,11 +23,22 @@ struct DecoderRows {
   TensorRow q_norm = {}, k_norm = {};  // of each head; empty names: the architecture has none
 };
 
+// The table of a mixture's experts, in the place of gate, up and down.
+struct MoeRows {
+  TensorRow router;
+  ExpertRow gate, up, down;
+  bool normalize;  // of the chosen experts' weights, where the file does not say
+  // An expert that every token passes; empty names: the architecture has none.
+  TensorRow shared_weight = {};  // {d_model}
+  TensorRow shared_gate = {}, shared_up = {}, shared_down = {};
+};
+
 struct DecoderLayer {
   ops::Vector attention_norm;
   ops::AttentionWeights attention;
   ops::Vector mlp_norm;
-  ops::GatedMlpWeights mlp;
+  ops::GatedMlpWeights mlp;  // or
+  ops::MoeWeights moe;
 };
 
 // Everything that a pre-norm decoder's forward reads.
@@ -43,9 +54,9 @@ struct Decoder {
 };
 
 // Reads the configuration, then the weights that its table names. An architecture whose settings or
-// tensors differ adds what it needs before or after.
+// tensors differ adds what it needs before or after. `experts`: each layer's MLP is a mixture.
 Result<Decoder> load_decoder(const DecoderRows& rows, const Metadata& metadata,
-                             WeightSource& source);
+                             WeightSource& source, const MoeRows* experts = nullptr);
 
 // The matrices of its layers, and its head.
 Products decoder_products(const Decoder& model);

@@ -30,6 +30,12 @@ PublishedShape published_decoder(const std::string& architecture, const DecoderF
   set_size("vocab_size", facts.vocab);
   set("attention.layer_norm_rms_epsilon", static_cast<double>(facts.eps));
   set("rope.freq_base", facts.rope_theta);
+  if (const MixtureFacts& m = facts.mixture; m.n_experts > 0) {
+    set_size("expert_count", m.n_experts);
+    set_size("expert_used_count", m.n_used);
+    if (m.d_expert > 0) set_size("expert_feed_forward_length", m.d_expert);
+    if (m.d_shared > 0) set_size("expert_shared_feed_forward_length", m.d_shared);
+  }
   if (!facts.tied) out.optional.emplace_back("output.weight");
   if (const Llama3Scaling& s = facts.scaling; s.factor > 0) {
     out.constants["rope_freqs.weight"] =

@@ -9,6 +9,13 @@
 
 namespace cutaway::arch {
 
+// Of a mixture of experts.
+struct MixtureFacts {
+  int64_t n_experts = 0, n_used = 0;  // 0: no mixture
+  int64_t d_expert = 0;               // 0: d_mlp is an expert's width
+  int64_t d_shared = 0;               // of the shared expert; 0: there is none
+};
+
 // How Llama 3.1 and 3.2 stretch their rotary frequencies (rope_type "llama3").
 struct Llama3Scaling {
   double factor = 0;  // 0: none
@@ -24,6 +31,7 @@ struct DecoderFacts {
   float eps;
   bool tied;  // the head is the embedding
   Llama3Scaling scaling = {};
+  MixtureFacts mixture = {};
 };
 PublishedShape published_decoder(const std::string& architecture, const DecoderFacts& facts);
 

@@ -8,12 +8,15 @@ namespace cutaway::arch {
 
 // One line an architecture; each is defined in the file of its name.
 extern const Architecture kLlama;
+extern const Architecture kMixtral;
 extern const Architecture kQwen2;
+extern const Architecture kQwen2Moe;
 extern const Architecture kQwen3;
+extern const Architecture kQwen3Moe;
 
 std::span<const Architecture> architectures() {
   CUTAWAY_SPAN(span, "arch::architectures");
-  static const Architecture kAll[] = {kLlama, kQwen2, kQwen3};
+  static const Architecture kAll[] = {kLlama, kMixtral, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe};
   CUTAWAY_OUT(span, "n", std::size(kAll));
   return kAll;
 }
@@ -31,6 +34,18 @@ Result<const Architecture*> find_architecture(std::string_view name) {
   return Error{ErrorCode::kUnsupported,
                "general.architecture is \"" + std::string(name) + "\"; this version runs: " + known,
                "general.architecture"};
+}
+
+Result<const Architecture*> find_architecture(const Metadata& metadata) {
+  CUTAWAY_SPAN(span, "arch::find_architecture", "keys", metadata.entries().size());
+  CUTAWAY_ASSIGN(const std::string name, metadata.string("general.architecture"));
+  for (const Architecture& architecture : architectures()) {
+    if (architecture.claims != nullptr && architecture.claims(metadata)) {
+      CUTAWAY_OUT(span, "found", architecture.name);
+      return &architecture;
+    }
+  }
+  return find_architecture(name);
 }
 
 }  // namespace cutaway::arch

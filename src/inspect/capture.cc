@@ -33,7 +33,15 @@ std::vector<int64_t> inner_shape(Site site, const arch::ModelShape& m) {
     case Site::kMlpPre:
     case Site::kMlpPreLinear:
     case Site::kMlpPost:
+      if (m.n_experts > 0) return {m.n_experts_used, m.d_mlp};
       return {m.d_mlp};
+    case Site::kRouterLogits:
+      if (m.n_experts > 0) return {m.n_experts};
+      return {};
+    case Site::kExpertIndices:
+    case Site::kExpertWeights:
+      if (m.n_experts > 0) return {m.n_experts_used};
+      return {};
     case Site::kLogits:
       return {m.vocab};
     case Site::kPosEmbed:

@@ -28,9 +28,9 @@ Result<std::shared_ptr<const LoadedModel>> LoadedModel::load(std::shared_ptr<con
                file->total_bytes());
   std::shared_ptr<LoadedModel> out(new LoadedModel());
   out->file_ = std::move(file);
-  CUTAWAY_ASSIGN(out->architecture_, out->file_->metadata.string("general.architecture"));
   CUTAWAY_ASSIGN(const arch::Architecture* architecture,
-                 arch::find_architecture(out->architecture_));
+                 arch::find_architecture(out->file_->metadata));
+  out->architecture_ = architecture->name;
   CUTAWAY_TRY(out->load_sampling_defaults());
   WeightLoader weights(*out->file_);
   CUTAWAY_ASSIGN(out->transformer_, architecture->load(out->file_->metadata, weights));

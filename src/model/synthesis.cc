@@ -95,9 +95,9 @@ class Recorder final : public arch::WeightSource {
   std::list<std::vector<float>> given_;  // what a loader may look at
 };
 
-Result<Metadata> with_layers(const arch::Architecture& architecture,
-                             const arch::PublishedShape& shape, int64_t layers) {
-  const std::string key = std::string(architecture.name) + ".block_count";
+Result<Metadata> with_layers(const arch::PublishedShape& shape, int64_t layers) {
+  CUTAWAY_ASSIGN(const std::string name_in_file, shape.metadata.string("general.architecture"));
+  const std::string key = name_in_file + ".block_count";
   CUTAWAY_ASSIGN(const int64_t all, shape.metadata.integer(key, 1, INT32_MAX));
   if (layers < 0 || layers > all) {
     return Error{ErrorCode::kInvalidArgument,
@@ -237,7 +237,7 @@ Result<Synthesis> plan_synthesis(const arch::Architecture& architecture,
   CUTAWAY_SPAN(span, "model::plan_synthesis", "shape", shape.name, "layers", layers);
   Synthesis out;
   out.architecture = architecture.name;
-  CUTAWAY_ASSIGN(out.metadata, with_layers(architecture, shape, layers));
+  CUTAWAY_ASSIGN(out.metadata, with_layers(shape, layers));
   Recorder recorder(shape, out.tensors);
   CUTAWAY_ASSIGN(const std::unique_ptr<arch::Transformer> transformer,
                  architecture.load(out.metadata, recorder));

@@ -88,15 +88,9 @@ WeightLoader::WeightLoader(const ModelFile& file)
 Result<const StoredTensor*> WeightLoader::find(const arch::TensorRow& row, int64_t layer,
                                                const Shape& shape) {
   const std::string name = with_layer(row.gguf, layer);
-  if (row.optional && file_.find_tensor(name) == nullptr) {
-    return static_cast<const StoredTensor*>(nullptr);
-  }
-  return require(name, shape);
-}
-
-Result<const StoredTensor*> WeightLoader::require(const std::string& name, const Shape& shape) {
   const StoredTensor* tensor = file_.find_tensor(name);
   if (tensor == nullptr) {
+    if (row.optional) return static_cast<const StoredTensor*>(nullptr);
     return Error{ErrorCode::kInvalidFile,
                  "tensor " + name + " is missing (expected shape " + shape.text() + ")", name};
   }
@@ -217,8 +211,8 @@ Result<std::vector<WeightLoader::ExpertBytes>> WeightLoader::find_experts(
   const std::string first = with_expert(row.gguf_each, layer, 0);
   if (!row.gguf_each.empty() && file_.find_tensor(first) != nullptr) {
     for (int64_t e = 0; e < n; ++e) {
-      CUTAWAY_ASSIGN(const StoredTensor* tensor,
-                     require(with_expert(row.gguf_each, layer, e), Shape{rows, cols}));
+      const std::string name = with_expert(row.gguf_each, layer, e);
+      CUTAWAY_ASSIGN(const StoredTensor* tensor, find({name, ""}, layer, Shape{rows, cols}));
       if (e > 0 && tensor->dtype != out.front().tensor->dtype) {
         return Error{ErrorCode::kInvalidFile,
                      "tensor " + tensor->name + " is " + dtype_name(tensor->dtype) + ", but " +
@@ -234,9 +228,8 @@ Result<std::vector<WeightLoader::ExpertBytes>> WeightLoader::find_experts(
   const std::string fused_name = with_layer(row.gguf_fused, layer);
   const bool fused = !row.gguf_fused.empty() && file_.find_tensor(fused_name) != nullptr;
   const int64_t stored_rows = fused ? 2 * rows : rows;
-  CUTAWAY_ASSIGN(
-      const StoredTensor* tensor,
-      require(fused ? fused_name : with_layer(row.gguf, layer), Shape{n, stored_rows, cols}));
+  CUTAWAY_ASSIGN(const StoredTensor* tensor,
+                 find({fused ? fused_name : row.gguf, ""}, layer, Shape{n, stored_rows, cols}));
   const size_t matrix_bytes = dtype_bytes(tensor->dtype, static_cast<size_t>(rows * cols));
   for (int64_t e = 0; e < n; ++e) {
     const auto index = static_cast<size_t>(fused ? 2 * e + row.fused_half : e);
@@ -343,11 +336,12 @@ Status WeightLoader::pack_part(const Part& part, std::span<uint8_t> room) const 
       kernels::pack_groups(stored, job.tensor->dtype, job.rows, job.cols, job.row_order,
                            part.group_begin, part.group_end, job.out, part.first_row);
   if (bad < 0) return {};
-  return Error{
-      ErrorCode::kInvalidFile,
-      "tensor " + job.tensor->name + " holds a value that is not finite (NaN or infinity) in row " +
-          std::to_string(bad) + (job.expert < 0 ? "" : " of expert " + std::to_string(job.expert)),
-      job.tensor->name};
+  std::string where = std::to_string(bad);
+  if (job.expert >= 0) where += " of expert " + std::to_string(job.expert);
+  return Error{ErrorCode::kInvalidFile,
+               "tensor " + job.tensor->name +
+                   " holds a value that is not finite (NaN or infinity) in row " + where,
+               job.tensor->name};
 }
 
 Status WeightLoader::pack(ThreadPool& pool, const std::function<bool(uint64_t, uint64_t)>& progress,

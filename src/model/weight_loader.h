@@ -69,7 +69,6 @@ class WeightLoader final : public arch::WeightSource {
   };
   Result<std::vector<ExpertBytes>> find_experts(const arch::ExpertRow& row, int64_t layer,
                                                 int64_t n, int64_t rows, int64_t cols);
-  Result<const StoredTensor*> require(const std::string& name, const Shape& shape);
   // Null without error: an optional tensor that is not there.
   Result<const StoredTensor*> find(const arch::TensorRow& row, int64_t layer, const Shape& shape);
   Result<uint8_t*> allocate(size_t bytes, const std::string& what);

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "ops/blocks.h"
+#include "ops/gated_tile.h"
 #include "trace/trace.h"
 
 namespace cutaway::ops {
@@ -15,49 +16,41 @@ using kernels::kBlockK;
 using kernels::kGroupRows;
 using trace::Site;
 
-// A tile is `tokens` × `rows` features with tokens · rows ≤ kTileFloats: many tokens and one block
-// of features in prefill, one token and a long run of features in decode.
-constexpr int64_t kTileTokens = 96;
-constexpr int64_t kTileFloats = kTileTokens * kBlockK;
 constexpr int64_t kChunksPerThread = 6;
 
-// Where the activation goes, and what probes want to see on the way (data == nullptr: nobody).
-struct Outputs {
-  kernels::Q8Output q8;  // for `down`, when it takes 8-bit activations
-  Rows gate, up, post;
-};
-
-void copy_rows(const float* tile, int64_t n, int64_t rows, const Rows& to, int64_t c0,
+void copy_rows(const float* tile, int64_t n, int64_t rows, const Rows& to, int64_t row,
                int64_t first) noexcept {
   if (to.data == nullptr) return;
   for (int64_t c = 0; c < n; ++c) {
-    std::memcpy(to.row(c0 + c) + first, tile + c * rows, static_cast<size_t>(rows) * sizeof(float));
+    std::memcpy(to.row(row + c) + first, tile + c * rows,
+                static_cast<size_t>(rows) * sizeof(float));
   }
 }
 
-// Features [first, first + rows) of all tokens.
-void run_features(const Pass& pass, const GatedMlpWeights& weights, const Input& x, int64_t first,
-                  int64_t rows, const Outputs& out) noexcept {
+}  // namespace
+
+void gated_features(const Pass& pass, const GatedMlpWeights& weights, const Input& x, int64_t x_row,
+                    int64_t n, int64_t first, int64_t rows, const GatedOutputs& out,
+                    int64_t out_row) noexcept {
   float gate[kTileFloats], up[kTileFloats];
   const int64_t g = first / kGroupRows;
   const int64_t g_end = (first + rows + kGroupRows - 1) / kGroupRows;
-  const int64_t tokens = std::clamp<int64_t>(kTileFloats / rows, 1, kTileTokens);
-  for (int64_t c0 = 0; c0 < x.n; c0 += tokens) {
-    const int64_t n = std::min(tokens, x.n - c0);
-    multiply(pass, weights.gate, x, c0, n, g, g_end, gate, rows);
-    multiply(pass, weights.up, x, c0, n, g, g_end, up, rows);
-    copy_rows(gate, n, rows, out.gate, c0, first);
-    copy_rows(up, n, rows, out.up, c0, first);
-    pass.table.silu_mul(gate, up, n * rows, gate);
-    copy_rows(gate, n, rows, out.post, c0, first);
+  const int64_t most = std::clamp<int64_t>(kTileFloats / rows, 1, kTileTokens);
+  for (int64_t c0 = 0; c0 < n; c0 += most) {
+    const int64_t tokens = std::min(most, n - c0), row = out_row + c0;
+    multiply(pass, weights.gate, x, x_row + c0, tokens, g, g_end, gate, rows);
+    multiply(pass, weights.up, x, x_row + c0, tokens, g, g_end, up, rows);
+    copy_rows(gate, tokens, rows, out.gate, row, first);
+    copy_rows(up, tokens, rows, out.up, row, first);
+    pass.table.silu_mul(gate, up, tokens * rows, gate);
+    copy_rows(gate, tokens, rows, out.post, row, first);
     if (out.q8.q != nullptr) {
-      const int64_t blocks = out.q8.cols / kBlockK;
-      pass.table.quantize_q8(gate, rows, n, rows, first / kBlockK,
-                             {out.q8.q + c0 * out.q8.cols, out.q8.scale + c0 * blocks,
-                              out.q8.sum + c0 * blocks, out.q8.total + c0 * blocks, out.q8.cols});
+      pass.table.quantize_q8(gate, rows, tokens, rows, first / kBlockK, row_of(out.q8, row));
     }
   }
 }
+
+namespace {
 
 // What down reads: silu(gate(x)) · up(x), in 8 bits or as floats.
 Input gate_and_up(Pass& pass, int layer, const GatedMlpWeights& weights, const Input& normalized) {
@@ -69,19 +62,18 @@ Input gate_and_up(Pass& pass, int layer, const GatedMlpWeights& weights, const I
                 weights.down.weight.in_features() == d_mlp);
   const Input x = quantized_for(pass, normalized, weights.readers());
   const bool q8 = takes_q8(pass, weights.down.weight);
-  Outputs outputs;
+  GatedOutputs outputs;
   if (q8) outputs.q8 = make_q8(pass, n, d_mlp);
   if (pass.wants(Site::kMlpPre, layer)) outputs.gate = pass.make(n, d_mlp);
   if (pass.wants(Site::kMlpPreLinear, layer)) outputs.up = pass.make(n, d_mlp);
   if (!q8 || pass.wants(Site::kMlpPost, layer)) outputs.post = pass.make(n, d_mlp);
 
   const int64_t per_chunk = d_mlp / (pass.pool.size() * kChunksPerThread) / kBlockK * kBlockK;
-  const int64_t most = kTileFloats / std::min(n, kTileTokens) / kBlockK * kBlockK;
-  const int64_t rows = std::clamp(per_chunk, kBlockK, most);
+  const int64_t rows = std::clamp(per_chunk, kBlockK, most_tile_rows(n));
   pass.pool.parallel_for(
       static_cast<size_t>((d_mlp + rows - 1) / rows), [&](size_t chunk) noexcept {
         const int64_t first = static_cast<int64_t>(chunk) * rows;
-        run_features(pass, weights, x, first, std::min(rows, d_mlp - first), outputs);
+        gated_features(pass, weights, x, 0, n, first, std::min(rows, d_mlp - first), outputs, 0);
       });
   if (outputs.gate.data != nullptr) pass.tap(Site::kMlpPre, layer, outputs.gate);
   if (outputs.up.data != nullptr) pass.tap(Site::kMlpPreLinear, layer, outputs.up);

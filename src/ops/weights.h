@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/layout.h"
 
@@ -59,6 +60,24 @@ struct ExpertMatrices {
     Matrix out{first};
     out.packed.data += static_cast<size_t>(expert) * stride;
     return out;
+  }
+};
+
+// A mixture of experts: gated MLPs of one shape and type, of which a router chooses `used` for each
+// token; and, where a model has it, one that every token passes, weighted by sigmoid(shared_gate ·
+// x).
+struct MoeWeights {
+  Linear router;  // {n_experts, d_model}
+  std::vector<GatedMlpWeights> experts;
+  int64_t used = 0;
+  bool normalize = false;  // the chosen experts' weights sum to 1
+  GatedMlpWeights shared;
+  Vector shared_gate;  // {d_model}; absent: no shared expert
+
+  bool present() const { return !experts.empty(); }
+  // Of the block's input, beside the router, which reads floats.
+  std::array<const Linear*, 4> readers() const {
+    return {&experts[0].gate, &experts[0].up, &shared.gate, &shared.up};
   }
 };
 

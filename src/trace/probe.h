@@ -31,6 +31,9 @@ enum class Site : uint8_t {
   kResidMid,           // blocks.{l}.hook_resid_mid
   kLn2Scale,           // blocks.{l}.ln2.hook_scale
   kLn2Normalized,      // blocks.{l}.ln2.hook_normalized
+  kRouterLogits,       // blocks.{l}.mlp.hook_router_logits
+  kExpertIndices,      // blocks.{l}.mlp.hook_expert_indices
+  kExpertWeights,      // blocks.{l}.mlp.hook_expert_weights
   kMlpPre,             // blocks.{l}.mlp.hook_pre
   kMlpPreLinear,       // blocks.{l}.mlp.hook_pre_linear
   kMlpPost,            // blocks.{l}.mlp.hook_post

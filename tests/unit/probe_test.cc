@@ -51,6 +51,9 @@ TEST(TapName, NamesOfTheContract) {
   EXPECT_EQ(tap_name(Site::kResidMid, 3), "blocks.3.hook_resid_mid");
   EXPECT_EQ(tap_name(Site::kLn2Scale, 3), "blocks.3.ln2.hook_scale");
   EXPECT_EQ(tap_name(Site::kLn2Normalized, 3), "blocks.3.ln2.hook_normalized");
+  EXPECT_EQ(tap_name(Site::kRouterLogits, 3), "blocks.3.mlp.hook_router_logits");
+  EXPECT_EQ(tap_name(Site::kExpertIndices, 3), "blocks.3.mlp.hook_expert_indices");
+  EXPECT_EQ(tap_name(Site::kExpertWeights, 3), "blocks.3.mlp.hook_expert_weights");
   EXPECT_EQ(tap_name(Site::kMlpPre, 3), "blocks.3.mlp.hook_pre");
   EXPECT_EQ(tap_name(Site::kMlpPreLinear, 3), "blocks.3.mlp.hook_pre_linear");
   EXPECT_EQ(tap_name(Site::kMlpPost, 3), "blocks.3.mlp.hook_post");

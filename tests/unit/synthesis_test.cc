@@ -93,14 +93,16 @@ class Synthesis : public ::testing::Test {
 // Parameters as the makers' files count them.
 TEST_F(Synthesis, ParametersAreThePublishedOnes) {
   const std::map<std::string, uint64_t> published = {
-      {"smollm2-135m", 134'515'008},   {"smollm2-360m", 361'821'120},
-      {"smollm2-1.7b", 1'711'376'384}, {"tinyllama-1.1b", 1'100'048'384},
-      {"llama-3.2-1b", 1'235'814'400}, {"llama-3.2-3b", 3'212'749'824},
-      {"llama-3.1-8b", 8'030'261'248}, {"llama-2-7b", 6'738'415'616},
-      {"mistral-7b", 7'248'023'552},   {"qwen2.5-0.5b", 494'032'768},
-      {"qwen2.5-1.5b", 1'543'714'304}, {"qwen2.5-3b", 3'085'938'688},
-      {"qwen2.5-7b", 7'615'616'512},   {"qwen3-0.6b", 596'049'920},
-      {"qwen3-4b", 4'022'468'096},     {"qwen3-8b", 8'190'735'360},
+      {"smollm2-135m", 134'515'008},         {"smollm2-360m", 361'821'120},
+      {"smollm2-1.7b", 1'711'376'384},       {"tinyllama-1.1b", 1'100'048'384},
+      {"llama-3.2-1b", 1'235'814'400},       {"llama-3.2-3b", 3'212'749'824},
+      {"llama-3.1-8b", 8'030'261'248},       {"llama-2-7b", 6'738'415'616},
+      {"mistral-7b", 7'248'023'552},         {"qwen2.5-0.5b", 494'032'768},
+      {"qwen2.5-1.5b", 1'543'714'304},       {"qwen2.5-3b", 3'085'938'688},
+      {"qwen2.5-7b", 7'615'616'512},         {"qwen3-0.6b", 596'049'920},
+      {"qwen3-4b", 4'022'468'096},           {"qwen3-8b", 8'190'735'360},
+      {"qwen1.5-moe-a2.7b", 14'315'784'192}, {"mixtral-8x7b", 46'702'792'704},
+      {"qwen3-30b-a3b", 30'532'122'624},
   };
   const std::vector<SynthesisShape> shapes = synthesis_shapes();
   EXPECT_EQ(shapes.size(), published.size());
