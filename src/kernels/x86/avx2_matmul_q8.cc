@@ -10,7 +10,8 @@ namespace {
 // How far ahead of the one column that decode runs: two pages, since the processor's own
 // prefetching stops at the end of each.
 constexpr size_t kPrefetchBytes = 8192;
-constexpr int kTileColumns = 4;  // × 2 half groups = 8 integer sums, 4 weights, 2 activations
+constexpr int64_t kManyTiles = 3;  // from which on unpacking once is worth a buffer
+constexpr int kTileColumns = 4;    // × 2 half groups = 8 integer sums, 4 weights, 2 activations
 
 // Where the activations of C consecutive columns lie. Strides, not pointers: 3 · C pointers would
 // not stay in registers.
@@ -29,12 +30,13 @@ struct Columns {
         q_stride(x.cols),
         block_stride(x.cols / kBlockK) {}
 
-  void next_block() noexcept {
-    q += kBlockK;
-    ++scale;
-    ++sum;
-    ++total;
+  void skip(int64_t blocks) noexcept {
+    q += blocks * kBlockK;
+    scale += blocks;
+    sum += blocks;
+    total += blocks;
   }
+  void next_block() noexcept { skip(1); }
 };
 
 // Keeps the compiler from moving what computes these values to after, or what uses them to before.
@@ -44,6 +46,17 @@ CUTAWAY_INLINE void fence(__m256i (&sums)[C][2], __m256i& a, __m256i& b) noexcep
 #pragma GCC unroll 8
   for (int c = 0; c < C; ++c) {
     __asm__ volatile("" : "+x"(sums[c][0]), "+x"(sums[c][1]), "+x"(a), "+x"(b));
+  }
+}
+
+// Pairs of 16 bits to sums of 32.
+template <int C>
+CUTAWAY_INLINE void widen(__m256i (&sums)[C][2]) noexcept {
+  const __m256i ones = _mm256_set1_epi16(1);
+#pragma GCC unroll 8
+  for (int c = 0; c < C; ++c) {
+    sums[c][0] = _mm256_madd_epi16(sums[c][0], ones);
+    sums[c][1] = _mm256_madd_epi16(sums[c][1], ones);
   }
 }
 
@@ -81,12 +94,7 @@ CUTAWAY_INLINE void nibble_sums(const uint8_t (&q)[4][64], const Columns& x,
     }
     fence(sums, q0, q1);
   }
-  const __m256i ones = _mm256_set1_epi16(1);
-#pragma GCC unroll 8
-  for (int c = 0; c < C; ++c) {
-    sums[c][0] = _mm256_madd_epi16(sums[c][0], ones);
-    sums[c][1] = _mm256_madd_epi16(sums[c][1], ones);
-  }
+  widen(sums);
 }
 
 // The same over bytes. |w| ≤ 128 is unsigned, x takes w's sign: |x| ≤ 127, so a pair is at most
@@ -149,76 +157,90 @@ CUTAWAY_INLINE void nonlinear_sums(const NonlinearBlock& block, const Columns& x
   add_nonlinear<3>(block, values, x, sums);
 }
 
-// Over unsigned bytes up to 31: a pair's product is at most 2 · 31 · 127 = 7874, and a lane adds 4
-// of them: 31496 < 2^15. So two steps (J and J + 1) go together.
-template <int J, int C, typename Block>
-CUTAWAY_INLINE void small_sums_of_two(const Block& block, const Columns& x,
-                                      __m256i (&sums)[C][2]) noexcept {
-#pragma GCC unroll 4
-  for (int part = 0; part < 4; ++part) {
-    __m256i w0, w1;
-    if (part == 0) {
-      w0 = unpack_low<J>(block, 0);
-      w1 = unpack_low<J>(block, 1);
-    } else if (part == 1) {
-      w0 = unpack_high<J>(block, 0);
-      w1 = unpack_high<J>(block, 1);
-    } else if (part == 2) {
-      w0 = unpack_low<J + 1>(block, 0);
-      w1 = unpack_low<J + 1>(block, 1);
-    } else {
-      w0 = unpack_high<J + 1>(block, 0);
-      w1 = unpack_high<J + 1>(block, 1);
-    }
-    const int at = 16 * (part % 2) + 4 * (J + part / 2);
-#pragma GCC unroll 8
-    for (int c = 0; c < C; ++c) {
-      const __m256i value = broadcast_4_bytes(x.q + c * x.q_stride + at);
-      const __m256i a0 = _mm256_maddubs_epi16(w0, value), a1 = _mm256_maddubs_epi16(w1, value);
-      sums[c][0] = part == 0 ? a0 : _mm256_add_epi16(sums[c][0], a0);
-      sums[c][1] = part == 0 ? a1 : _mm256_add_epi16(sums[c][1], a1);
-    }
-    fence(sums, w0, w1);
-  }
-  const __m256i ones = _mm256_set1_epi16(1);
+// The low or the high elements of step J into the 16-bit sums, which the first of them begins.
+template <int J, bool kHigh, int C, typename Block>
+CUTAWAY_INLINE void add_pairs(const Block& block, const Columns& x, bool first,
+                              __m256i (&sums)[C][2]) noexcept {
+  __m256i w0 = kHigh ? unpack_high<J>(block, 0) : unpack_low<J>(block, 0);
+  __m256i w1 = kHigh ? unpack_high<J>(block, 1) : unpack_low<J>(block, 1);
 #pragma GCC unroll 8
   for (int c = 0; c < C; ++c) {
-    sums[c][0] = _mm256_madd_epi16(sums[c][0], ones);
-    sums[c][1] = _mm256_madd_epi16(sums[c][1], ones);
+    const __m256i value = broadcast_4_bytes(x.q + c * x.q_stride + 16 * kHigh + 4 * J);
+    const __m256i a0 = _mm256_maddubs_epi16(w0, value), a1 = _mm256_maddubs_epi16(w1, value);
+    sums[c][0] = first ? a0 : _mm256_add_epi16(sums[c][0], a0);
+    sums[c][1] = first ? a1 : _mm256_add_epi16(sums[c][1], a1);
   }
+  fence(sums, w0, w1);
 }
-// The first half's sums wait in memory: 16 registers do not hold both.
+template <int J, int C, typename Block>
+CUTAWAY_INLINE void add_step(const Block& block, const Columns& x, bool first,
+                             __m256i (&sums)[C][2]) noexcept {
+  add_pairs<J, false>(block, x, first, sums);
+  add_pairs<J, true>(block, x, false, sums);
+}
+
+// Over unsigned bytes up to 31: a pair's product is at most 2 · 31 · 127 = 7874, and a lane adds 4
+// of them: 31496 < 2^15. The first half's sums wait in memory: 16 registers do not hold both.
 template <int C, typename Block>
-CUTAWAY_INLINE void small_sums(const Block& block, const Columns& x,
-                               __m256i (&sums)[C][2]) noexcept {
-  alignas(32) __m256i first[C][2];
-  small_sums_of_two<0>(block, x, sums);
+CUTAWAY_INLINE void five_bit_sums(const Block& block, const Columns& x,
+                                  __m256i (&sums)[C][2]) noexcept {
+  alignas(32) __m256i half[C][2];
+  add_step<0>(block, x, true, sums);
+  add_step<1>(block, x, false, sums);
+  widen(sums);
 #pragma GCC unroll 8
   for (int c = 0; c < C; ++c) {
-    first[c][0] = sums[c][0];
-    first[c][1] = sums[c][1];
+    half[c][0] = sums[c][0];
+    half[c][1] = sums[c][1];
   }
-  small_sums_of_two<2>(block, x, sums);
+  add_step<2>(block, x, true, sums);
+  add_step<3>(block, x, false, sums);
+  widen(sums);
 #pragma GCC unroll 8
   for (int c = 0; c < C; ++c) {
-    sums[c][0] = _mm256_add_epi32(sums[c][0], first[c][0]);
-    sums[c][1] = _mm256_add_epi32(sums[c][1], first[c][1]);
+    sums[c][0] = _mm256_add_epi32(sums[c][0], half[c][0]);
+    sums[c][1] = _mm256_add_epi32(sums[c][1], half[c][1]);
   }
 }
 
-// Σ_k q · x of 16 rows over one block; kOffset more than the weight where the bytes are unsigned.
+// Over unsigned bytes up to 15, as nibble_sums.
+template <int C, typename Block>
+CUTAWAY_INLINE void four_bit_sums(const Block& block, const Columns& x,
+                                  __m256i (&sums)[C][2]) noexcept {
+  add_step<0>(block, x, true, sums);
+  add_step<1>(block, x, false, sums);
+  add_step<2>(block, x, false, sums);
+  add_step<3>(block, x, false, sums);
+  widen(sums);
+}
+
+// What a block's integers are, packed or not.
 template <typename Block>
-inline constexpr bool kUnsigned =
-    !std::is_same_v<Block, ByteBlock> && !std::is_same_v<Block, NonlinearBlock>;
+struct Kind {
+  static constexpr bool kMin = kHasMin<Block>;
+  static constexpr bool kBytes = std::is_same_v<Block, ByteBlock>;
+  static constexpr bool kUnsigned = !kBytes && !std::is_same_v<Block, NonlinearBlock>;
+  static constexpr bool kFiveBits = kHasFifth<Block> || std::is_same_v<Block, MicroBlock>;
+  static constexpr bool kFourBits = false;
+};
+template <typename Block>
+struct Kind<Unpacked<Block>> : Kind<Block> {
+  static constexpr bool kBytes = std::is_same_v<Block, NonlinearBlock>;
+  static constexpr bool kFourBits = !kBytes && !Kind<Block>::kFiveBits;
+};
+
+// Σ_k q · x of 16 rows over one block; kOffset more than the weight where the bytes are unsigned.
 template <int C, typename Block>
 CUTAWAY_INLINE void integer_sums(const Block& block, const Columns& x,
                                  __m256i (&sums)[C][2]) noexcept {
-  if constexpr (std::is_same_v<Block, ByteBlock>) {
+  if constexpr (Kind<Block>::kBytes) {
     byte_sums(block.q, x, sums);
+  } else if constexpr (Kind<Block>::kFiveBits) {
+    five_bit_sums(block, x, sums);
   } else if constexpr (std::is_same_v<Block, NonlinearBlock>) {
     nonlinear_sums(block, x, sums);
-  } else if constexpr (kHasFifth<Block> || std::is_same_v<Block, MicroBlock>) {
-    small_sums(block, x, sums);
+  } else if constexpr (Kind<Block>::kFourBits) {
+    four_bit_sums(block, x, sums);
   } else {
     nibble_sums(block.q, x, sums);
   }
@@ -230,13 +252,13 @@ CUTAWAY_INLINE void add_block(const Block& block, const Columns& x, __m256 (&acc
   integer_sums(block, x, sums);
   const __m256 d[2] = {scales_of(block, 0), scales_of(block, 1)};
   [[maybe_unused]] __m256 m[2];
-  if constexpr (kHasMin<Block>) {
-    m[0] = load_halves(block.m);
-    m[1] = load_halves(block.m + 8);
+  if constexpr (Kind<Block>::kMin) {
+    m[0] = mins_of(block, 0);
+    m[1] = mins_of(block, 1);
   }
   for (int c = 0; c < C; ++c) {
     const __m256 scale = _mm256_broadcast_ss(x.scale + c * x.block_stride);
-    if constexpr (kUnsigned<Block> && Block::kOffset != 0) {
+    if constexpr (Kind<Block>::kUnsigned && Block::kOffset != 0) {
       const __m256i offset = _mm256_madd_epi16(broadcast_4_bytes(x.sum + c * x.block_stride),
                                                _mm256_set1_epi16(Block::kOffset));
       sums[c][0] = _mm256_sub_epi32(sums[c][0], offset);
@@ -246,7 +268,7 @@ CUTAWAY_INLINE void add_block(const Block& block, const Columns& x, __m256 (&acc
       acc[c][h] =
           _mm256_fmadd_ps(_mm256_mul_ps(d[h], scale), _mm256_cvtepi32_ps(sums[c][h]), acc[c][h]);
     }
-    if constexpr (kHasMin<Block>) {
+    if constexpr (Kind<Block>::kMin) {
       const __m256 total = _mm256_broadcast_ss(x.total + c * x.block_stride);
       for (int h = 0; h < 2; ++h) acc[c][h] = _mm256_fmadd_ps(m[h], total, acc[c][h]);
     }
@@ -260,30 +282,70 @@ struct Fetch {
   int64_t lines;
 };
 
-// C columns from `first` on × one group of `rows` rows.
+// Blocks of a group, from the group's `begin`-th on, and of its 16 rows those that are there.
+template <typename Block>
+struct Part {
+  const Block* block;
+  int64_t begin, count, rows;
+};
+
+// C columns from `first` on × part of a group. Between parts the sums rest in y, which keeps their
+// bits.
 template <int C, typename Block>
-void tile(const Block* group, int64_t rows, const Q8Activations& x, int64_t first, Fetch& fetch,
-          float* y, int64_t y_stride) noexcept {
+void tile(const Part<Block>& part, const Q8Activations& x, int64_t first, Fetch& fetch, float* y,
+          int64_t y_stride) noexcept {
   Columns columns(x, first);
+  columns.skip(part.begin);
   __m256 acc[C][2];
-  for (int c = 0; c < C; ++c) acc[c][0] = acc[c][1] = _mm256_setzero_ps();
-  const int64_t blocks = x.cols / kBlockK;
-  for (int64_t b = 0; b < blocks; ++b) {
+  for (int c = 0; c < C; ++c) {
+    for (int h = 0; h < 2; ++h) {
+      acc[c][h] = part.begin == 0
+                      ? _mm256_setzero_ps()
+                      : load_first(y + (first + c) * y_stride + 8 * h, part.rows - 8 * h);
+    }
+  }
+  for (int64_t b = 0; b < part.count; ++b) {
     if constexpr (C == 1) {
-      const auto* ahead = reinterpret_cast<const char*>(group + b) + kPrefetchBytes;
+      const auto* ahead = reinterpret_cast<const char*>(part.block + b) + kPrefetchBytes;
       for (size_t i = 0; i < sizeof(Block); i += 64) _mm_prefetch(ahead + i, _MM_HINT_T0);
     } else {
       for (int64_t i = 0; i < fetch.lines; ++i, fetch.next += 64) {
         _mm_prefetch(fetch.next, _MM_HINT_T0);
       }
     }
-    add_block<C>(group[b], columns, acc);
+    add_block<C>(part.block[b], columns, acc);
     columns.next_block();
   }
   for (int c = 0; c < C; ++c) {
     for (int h = 0; h < 2; ++h) {
-      store_first(y + (first + c) * y_stride + 8 * h, rows - 8 * h, acc[c][h]);
+      store_first(y + (first + c) * y_stride + 8 * h, part.rows - 8 * h, acc[c][h]);
     }
+  }
+}
+
+// Columns [c, c_end) × part of a group.
+template <typename Block>
+CUTAWAY_INLINE void tiles(const Part<Block>& part, const Q8Activations& x, int64_t c, int64_t c_end,
+                          Fetch fetch, float* y, int64_t y_stride) noexcept {
+  for (; c + 4 <= c_end; c += 4) tile<4>(part, x, c, fetch, y, y_stride);
+  for (; c + 2 <= c_end; c += 2) tile<2>(part, x, c, fetch, y, y_stride);
+  if (c < c_end) tile<1>(part, x, c, fetch, y, y_stride);
+}
+
+// The same for many columns: a panel of blocks, as many as the first cache holds, is unpacked once
+// for all of them.
+template <typename Block>
+void panels(const Part<Block>& group, const Q8Activations& x, int64_t c, int64_t c_end,
+            int64_t lines, float* y, int64_t y_stride) noexcept {
+  constexpr int64_t kPanelBlocks = 48;
+  alignas(64) Unpacked<Block> panel[kPanelBlocks];
+  for (int64_t b = 0; b < group.count; b += kPanelBlocks) {
+    const int64_t left = group.count - b;
+    const int64_t count = left < kPanelBlocks ? left : kPanelBlocks;
+    for (int64_t i = 0; i < count; ++i) unpack_block(group.block[b + i], panel[i]);
+    // What follows in memory is the next panel, of this group or of the next.
+    const Fetch fetch = {reinterpret_cast<const char*>(group.block + b + count), lines};
+    tiles<Unpacked<Block>>({panel, b, count, group.rows}, x, c, c_end, fetch, y, y_stride);
   }
 }
 
@@ -300,17 +362,21 @@ void matmul_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
   for (int64_t c0 = 0; c0 < n; c0 += chunk) {
     const int64_t c_end = n - c0 < chunk ? n : c0 + chunk;
     for (int64_t g = group_begin; g < group_end; ++g) {
-      const auto* group = reinterpret_cast<const Block*>(w.group(g));
       const int64_t left = w.rows - g * kGroupRows;
-      const int64_t rows = left < kGroupRows ? left : kGroupRows;
-      float* y0 = y + (g - group_begin) * kGroupRows;
-      int64_t c = c0;
+      const Part<Block> group = {reinterpret_cast<const Block*>(w.group(g)), 0, w.cols / kBlockK,
+                                 left < kGroupRows ? left : kGroupRows};
+      float* to = y + (g - group_begin) * kGroupRows;
       constexpr int64_t kLines = (sizeof(Block) + 63) / 64;
-      const int64_t tiles = (c_end - c0 + kTileColumns - 1) / kTileColumns;
-      Fetch fetch = {reinterpret_cast<const char*>(w.group(g + 1)), (kLines + tiles - 1) / tiles};
-      for (; c + 4 <= c_end; c += 4) tile<4>(group, rows, x, c, fetch, y0, y_stride);
-      for (; c + 2 <= c_end; c += 2) tile<2>(group, rows, x, c, fetch, y0, y_stride);
-      if (c < c_end) tile<1>(group, rows, x, c, fetch, y0, y_stride);
+      const int64_t count = (c_end - c0 + kTileColumns - 1) / kTileColumns;
+      const int64_t lines = (kLines + count - 1) / count;
+      if constexpr (!std::is_same_v<Block, ByteBlock>) {
+        if (group.count > 0 && count >= kManyTiles) {
+          panels(group, x, c0, c_end, lines, to, y_stride);
+          continue;
+        }
+      }
+      const Fetch fetch = {reinterpret_cast<const char*>(w.group(g + 1)), lines};
+      tiles(group, x, c0, c_end, fetch, to, y_stride);
     }
   }
 }

@@ -80,4 +80,58 @@ CUTAWAY_INLINE __m256 scales_of(const MicroBlock& block, int h) noexcept {
   return _mm256_castsi256_ps(_mm256_max_epi32(normal, subnormal));
 }
 
+// A block as the products of many columns want it: unpacked once for all of them, scales as f32.
+template <typename Block>
+struct Unpacked {
+  static constexpr int kOffset = Block::kOffset;
+  float d[kGroupRows];
+  float m[kGroupRows];  // where there are minima
+  // q[j] at K = 4·j, as in ByteBlock; what NonlinearBlock stands for is signed, others kOffset
+  // more.
+  std::conditional_t<std::is_same_v<Block, NonlinearBlock>, int8_t, uint8_t> q[8][4 * kGroupRows];
+};
+
+template <int J, typename Block>
+CUTAWAY_INLINE __m256i unpack_low(const Unpacked<Block>& block, int h) noexcept {
+  return load_bytes(block.q[J] + 32 * h);
+}
+template <int J, typename Block>
+CUTAWAY_INLINE __m256i unpack_high(const Unpacked<Block>& block, int h) noexcept {
+  return load_bytes(block.q[J + 4] + 32 * h);
+}
+template <typename Block>
+CUTAWAY_INLINE __m256 scales_of(const Unpacked<Block>& block, int h) noexcept {
+  return _mm256_loadu_ps(block.d + 8 * h);
+}
+template <typename Block>
+CUTAWAY_INLINE __m256 mins_of(const Block& block, int h) noexcept {
+  return load_halves(block.m + 8 * h);
+}
+template <typename Block>
+CUTAWAY_INLINE __m256 mins_of(const Unpacked<Block>& block, int h) noexcept {
+  return _mm256_loadu_ps(block.m + 8 * h);
+}
+
+template <int J, typename Block>
+CUTAWAY_INLINE void unpack_step(const Block& from, int h, Unpacked<Block>& to) noexcept {
+  __m256i low = unpack_low<J>(from, h), high = unpack_high<J>(from, h);
+  if constexpr (std::is_same_v<Block, NonlinearBlock>) {
+    low = _mm256_xor_si256(low, _mm256_set1_epi8(-128));  // 128 less
+    high = _mm256_xor_si256(high, _mm256_set1_epi8(-128));
+  }
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.q[J] + 32 * h), low);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.q[J + 4] + 32 * h), high);
+}
+template <typename Block>
+CUTAWAY_INLINE void unpack_block(const Block& from, Unpacked<Block>& to) noexcept {
+  for (int h = 0; h < 2; ++h) {
+    _mm256_storeu_ps(to.d + 8 * h, scales_of(from, h));
+    if constexpr (kHasMin<Block>) _mm256_storeu_ps(to.m + 8 * h, mins_of(from, h));
+    unpack_step<0>(from, h, to);
+    unpack_step<1>(from, h, to);
+    unpack_step<2>(from, h, to);
+    unpack_step<3>(from, h, to);
+  }
+}
+
 }  // namespace cutaway::kernels::avx2
