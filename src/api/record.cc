@@ -24,7 +24,7 @@ Json model_json(const model::LoadedModel& model, const std::string& name) {
           {"path", model.file().path},
           {"architecture", model.architecture()},
           {"parameters", model.parameters()},
-          {"file_xxh3", model.file_hash().hex()},
+          {"file_xxh3", model.file_hash()},
           {"packed_xxh3", model.packed_hash().hex()}};
 }
 
