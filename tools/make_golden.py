@@ -35,7 +35,8 @@ ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 MAX_BYTES = 300_000
 TOLERANCE = 1e-5  # relative to the tensor's spread
-FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "BF16": 32}
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "Q5_0": 8, "Q5_1": 9, "IQ4_NL": 25,
+              "BF16": 32, "MXFP4": 38}
 
 
 def rng_for(spec: Spec) -> np.random.Generator:
@@ -196,12 +197,26 @@ def write_gguf(path: Path, spec: Spec, vocab: TinyVocab, weights: dict[str, np.n
     finish(writer)
 
 
+def quantize_iq4_nl(value: np.ndarray) -> np.ndarray:
+    """gguf reads this type and does not write it: each value's nearest in the table, under the scale
+    that gives the greatest of a block the table's greatest."""
+    blocks = value.astype(np.float32).reshape(-1, 32)
+    table = np.array(gguf.quants.IQ4_NL.kvalues, np.float32)
+    greatest = np.take_along_axis(blocks, np.abs(blocks).argmax(1, keepdims=True), 1)
+    scale = (greatest / table[0]).astype(np.float16)
+    levels = scale.astype(np.float32)[:, :, None] * table
+    q = np.abs(blocks[:, :, None] - levels).argmin(2).astype(np.uint8)
+    packed = np.concatenate([scale.view(np.uint8), q[:, :16] | q[:, 16:] << 4], 1)
+    return packed.reshape(*value.shape[:-1], -1)
+
+
 def add_weight(writer: gguf.GGUFWriter, spec: Spec, target: str, value: np.ndarray) -> None:
     dtype = spec.dtype if value.ndim > 1 else "F32"
     if target == "token_embd.weight" and spec.embd_dtype:
         dtype = spec.embd_dtype
     qtype = gguf.GGMLQuantizationType[dtype]
-    writer.add_tensor(target, gguf.quants.quantize(value, qtype), raw_dtype=qtype)
+    stored = quantize_iq4_nl(value) if dtype == "IQ4_NL" else gguf.quants.quantize(value, qtype)
+    writer.add_tensor(target, stored, raw_dtype=qtype)
 
 
 def finish(writer: gguf.GGUFWriter) -> None:
