@@ -23,7 +23,8 @@ class KeepingProbe final : public trace::Probe {
  public:
   bool wants(Site site, int) const override {
     return site == Site::kEmbed || site == Site::kResidPost || site == Site::kPattern ||
-           site == Site::kLogits;
+           site == Site::kLogits || site == Site::kRouterLogits || site == Site::kExpertIndices ||
+           site == Site::kExpertWeights;
   }
   void observe(const trace::TapEvent& event) override {
     std::vector<float>& values = kept[{event.site, event.layer}];
@@ -60,6 +61,26 @@ double distance(const testing::SafeTensor& expected, const std::vector<float>& a
   return worst / (spread > 0 ? spread : std::fabs(static_cast<double>(*high)));
 }
 
+// The routers' decisions: logits and weights within the bound, the experts and their order the
+// same.
+void expect_routing(const std::map<std::string, testing::SafeTensor>& golden,
+                    const KeepingProbe& probe, int n_layers) {
+  for (int layer = 0; layer < n_layers; ++layer) {
+    const std::string number = std::to_string(layer);
+    EXPECT_LT(distance(golden.at("router." + number), probe.kept.at({Site::kRouterLogits, layer})),
+              1e-3);
+    EXPECT_LT(distance(golden.at("expert_weights." + number),
+                       probe.kept.at({Site::kExpertWeights, layer})),
+              1e-3);
+    const testing::SafeTensor& experts = golden.at("experts." + number);
+    const std::vector<float>& chosen = probe.kept.at({Site::kExpertIndices, layer});
+    ASSERT_EQ(experts.elements(), chosen.size());
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      EXPECT_EQ(static_cast<float>(experts.ints()[i]), chosen[i]) << "layer " << layer << ", " << i;
+    }
+  }
+}
+
 class Golden : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
 TEST_P(Golden, MatchesTheReference) {
@@ -94,8 +115,9 @@ TEST_P(Golden, MatchesTheReference) {
     EXPECT_LT(distance(golden.at(attention), probe.kept.at({Site::kPattern, layer})), kBound)
         << attention;
   }
+  if (m.n_experts > 0) expect_routing(golden, probe, static_cast<int>(m.n_layers));
   // Every tensor that the reference gave was compared.
-  EXPECT_EQ(golden.size(), static_cast<size_t>(3 + 2 * m.n_layers));
+  EXPECT_EQ(golden.size(), static_cast<size_t>(3 + (m.n_experts > 0 ? 5 : 2) * m.n_layers));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Golden,

@@ -20,6 +20,7 @@ class Arch:
     """An architecture whose converter changes no weight."""
 
     name = ""
+    gguf_arch = ""  # general.architecture, where it is not the name
     pre_tokenizer = "gpt-2"
     norm_centre = 1.0  # of the stored norm weights, in transformers' files
     writes_head_size = False  # whether the converter always writes key_length and value_length
@@ -86,7 +87,8 @@ class Arch:
         return values.astype(np.float32)
 
     def gguf_name(self, name: str, spec: Spec) -> str:
-        arch = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == self.name)
+        stored = self.gguf_arch or self.name
+        arch = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == stored)
         target = gguf.get_tensor_name_map(arch, spec.n_layers).get_name(name, (".weight", ".bias"))
         if target is None:
             raise ValueError(f"{self.name}: no GGUF name for {name}")
@@ -97,6 +99,14 @@ class Arch:
 
     def from_gguf(self, name: str, value: np.ndarray, spec: Spec) -> np.ndarray:
         return value
+
+    def tensors(self, name: str, value: np.ndarray, spec: Spec) -> dict[str, np.ndarray]:
+        """What GGUF makes of one of transformers' tensors."""
+        return {self.gguf_name(name, spec): self.to_gguf(name, value, spec)}
+
+    def collect(self, name: str, held: dict[str, np.ndarray], spec: Spec) -> np.ndarray:
+        """The inverse of `tensors`, from all tensors of a file."""
+        return self.from_gguf(name, held[self.gguf_name(name, spec)], spec)
 
     def hparams(self, writer: gguf.GGUFWriter, spec: Spec, config) -> None:
         writer.add_block_count(spec.n_layers)

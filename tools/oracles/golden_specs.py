@@ -49,7 +49,8 @@ class Spec:
 
     @property
     def pre_tokenizer(self) -> str:
-        return self.pre or {"llama": "smollm", "qwen2": "qwen2", "qwen3": "qwen2"}.get(self.arch, "gpt-2")
+        return self.pre or {"llama": "smollm", "qwen2": "qwen2", "qwen3": "qwen2", "qwen2moe": "qwen2",
+                            "qwen3moe": "qwen2"}.get(self.arch, "gpt-2")
 
 
 def qwen2(name: str, **options) -> Spec:
@@ -59,6 +60,22 @@ def qwen2(name: str, **options) -> Spec:
 
 def qwen3(name: str, **options) -> Spec:
     return Spec(name, arch="qwen3", **{"theta": 1e6, "eps": 1e-6, **options})
+
+
+def mixture(name: str, *experts: int, d_expert: int = 16, **options) -> Spec:
+    """Of `experts[0]` experts a token meets `experts[1]`; `arch` is what the name begins with."""
+    arch = name.split("-")[0]
+    sizes = {"num_local_experts" if arch == "mixtral" else "num_experts": experts[0],
+             "num_experts_per_tok": experts[1]}
+    if arch == "qwen2moe":
+        sizes |= {"moe_intermediate_size": d_expert, "shared_expert_intermediate_size": 24,
+                  "norm_topk_prob": False}
+    if arch == "qwen3moe":
+        sizes |= {"moe_intermediate_size": d_expert, "norm_topk_prob": True}
+    if arch == "mixtral":
+        options["d_ff"] = d_expert
+    own = options.pop("options", {})
+    return Spec(name, arch=arch, options=sizes | own, **options)
 
 
 QUANT = {"d_model": 64, "d_ff": 96, "tied": True}
@@ -118,4 +135,23 @@ SPECS = [
     qwen3("qwen3-rope-yarn", rope=YARN, n_heads=2, n_kv_heads=1, tied=True, theta=1e4,
           positions=40),
     qwen3("qwen3-q8_0", dtype="Q8_0", head_dim=32, n_heads=2, n_kv_heads=1, **QUANT),
+    mixture("qwen2moe-6-use-2", 6, 2),
+    mixture("qwen2moe-all-used-tied", 4, 4, tied=True, n_kv_heads=4, n_layers=3,
+            peer_ignores="tied heads"),
+    mixture("qwen2moe-norm-odd-sizes", 7, 3, d_expert=13, d_model=30, n_heads=3, n_kv_heads=1,
+            tied=True, options={"norm_topk_prob": True, "shared_expert_intermediate_size": 11},
+            peer_ignores="expert_weights_norm"),
+    mixture("qwen2moe-q8_0", 5, 2, d_expert=32, dtype="Q8_0", d_model=64,
+            options={"shared_expert_intermediate_size": 64}),
+    mixture("qwen3moe-16-use-8-tied", 16, 8, head_dim=16, tied=True, d_expert=12, theta=1e6),
+    mixture("qwen3moe-one-expert", 1, 1, head_dim=40, n_heads=3, n_kv_heads=1, tied=True),
+    mixture("qwen3moe-no-norm", 9, 4, head_dim=8, options={"norm_topk_prob": False},
+            peer_ignores="expert_weights_norm"),
+    mixture("qwen3moe-rope-yarn", 6, 2, head_dim=16, rope=YARN, n_heads=2, n_kv_heads=1, tied=True,
+            positions=40),
+    mixture("qwen3moe-q4_0", 6, 3, d_expert=64, head_dim=32, n_heads=2, n_kv_heads=1, dtype="Q4_0",
+            d_model=64, tied=True),
+    mixture("mixtral-8-use-2", 8, 2, theta=1e6),
+    mixture("mixtral-one-used-tied", 5, 1, n_kv_heads=1, tied=True, positions=40),
+    mixture("mixtral-q8_0", 4, 2, d_expert=32, dtype="Q8_0", d_model=64, tied=True),
 ]
