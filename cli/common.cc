@@ -128,8 +128,9 @@ void TraceArgs::add_to(Args& args) {
             "Show every step on stderr: off, phases, functions or tensors");
   args.text(
       "--trace-out", out, "FILE",
-      "Write the trace to FILE: NAME.perfetto.json opens in Perfetto's UI, any other name gets "
-      "one JSON object a line (level: functions, or --trace's)");
+      "Write the trace to FILE: NAME.perfetto.json opens in Perfetto's UI, NAME.otlp.jsonl is "
+      "OpenTelemetry's OTLP, any other name gets one JSON object a line (level: functions, or "
+      "--trace's)");
 }
 
 Status TraceArgs::check() const {

@@ -26,7 +26,8 @@ class Engine {
   // `stream` is not closed. Colour only where the caller says so.
   void trace_to_stream(std::FILE* stream, TraceLevel level, bool colour);
   // A name that ends in .perfetto.json gets Chrome's JSON trace format, which Perfetto's UI opens;
-  // any other gets JSONL (schema/trace.schema.json).
+  // one that ends in .otlp.jsonl OpenTelemetry's OTLP in JSON; any other gets JSONL
+  // (schema/trace.schema.json).
   Status trace_to_file(const std::string& path, TraceLevel level);
   // Waits until every record is written; the first error of a sink, if any.
   Status flush_trace();

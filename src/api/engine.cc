@@ -64,9 +64,10 @@ void Engine::trace_to_stream(std::FILE* stream, TraceLevel level, bool colour) {
 }
 
 Status Engine::trace_to_file(const std::string& path, TraceLevel level) {
-  CUTAWAY_ASSIGN(std::shared_ptr<trace::Sink> sink, path.ends_with(".perfetto.json")
-                                                        ? trace::make_perfetto_sink(path)
-                                                        : trace::make_jsonl_sink(path));
+  const auto make = path.ends_with(".perfetto.json") ? trace::make_perfetto_sink
+                    : path.ends_with(".otlp.jsonl")  ? trace::make_otlp_sink
+                                                     : trace::make_jsonl_sink;
+  CUTAWAY_ASSIGN(std::shared_ptr<trace::Sink> sink, make(path));
   impl_->tracer->add_sink(std::move(sink), api::to_trace_level(level));
   return {};
 }

@@ -55,7 +55,10 @@ class SessionImpl final : public Session {
                    "packed_xxh3", model_->packed_hash().hex());
     }
     CUTAWAY_OUT(span, "finish", generation->finish_reason, "tokens", generation->tokens.size(),
-                "logits_hash", generation->logits_hash);
+                "input_tokens", generation->usage.input_tokens, "temperature",
+                generation->sampling.value("temperature", 0.0), "top_p",
+                generation->sampling.value("top_p", 1.0), "seed", generation->seed, "logits_hash",
+                generation->logits_hash);
     return generation;
   }
 

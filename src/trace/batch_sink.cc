@@ -22,6 +22,11 @@ void BatchSink::write(const Record& record) {
   if (buffer_.size() >= kBatch) send_buffer(false);
 }
 
+void BatchSink::flush() {
+  settle(buffer_);
+  send_buffer(true);
+}
+
 Status BatchSink::status() const {
   const std::lock_guard lock(mutex_);
   return status_;

@@ -18,12 +18,14 @@ class BatchSink : public Sink {
   explicit BatchSink(std::string what);
 
   void write(const Record& record) final;
-  void flush() final { send_buffer(true); }
+  void flush() final;
   Status status() const final;
 
  protected:
   // The text of one record, its separator included.
   virtual void append(std::string& out, const Record& record) = 0;
+  // Before what is gathered goes out for good: ends what must not be cut in the middle.
+  virtual void settle(std::string& out) {}
   // All of `bytes`, and with `now` on to the system; an errno, or 0.
   virtual int send(std::string_view bytes, bool now) = 0;
   // For text that is no record's: a beginning, an end.

@@ -1,4 +1,5 @@
-// Where records go: console lines, JSONL, Perfetto. File and console sinks apply back-pressure.
+// Where records go: console lines, JSONL, Perfetto, OTLP. File and console sinks apply
+// back-pressure.
 #pragma once
 
 #include <cstdio>
@@ -23,6 +24,11 @@ Result<std::shared_ptr<Sink>> make_jsonl_sink(const std::string& path);
 // threads, and for each run a track of its phases and tokens and counters of its context and speed.
 // Streamed: the file of a run that was killed opens too. Error kIo when the file cannot be made.
 Result<std::shared_ptr<Sink>> make_perfetto_sink(const std::string& path);
+
+// OpenTelemetry's OTLP in JSON, one ExportTraceServiceRequest a line, as its file exporter writes
+// it: for a collector, with the semantic conventions for generative AI on each run's request. Error
+// kIo when the file cannot be made.
+Result<std::shared_ptr<Sink>> make_otlp_sink(const std::string& path);
 
 // The text of one record as the console sink writes it, without newline.
 std::string format_line(const Record& record, bool colour);

@@ -309,6 +309,53 @@ TEST(Sinks, PerfettoGivesEachRunATrackOfItsPhasesAndTokens) {
   EXPECT_EQ(slices, 1 + 1 + 3 + 3);  // the request on both tracks; tokens and what is in them
 }
 
+TEST(Sinks, OtlpLinesAreWholeAndSpansNest) {
+  const TempDir dir;
+  const std::string path = dir.file("t.otlp.jsonl");
+  constexpr int kSpans = 1300;  // more than one line's
+  {
+    Tracer tracer;
+    tracer.add_sink(make_otlp_sink(path).value(), Level::kFunctions);
+    const Attach attach(&tracer);
+    const int64_t run = tracer.name_run("01RUN");
+    const At at({.run = run, .seq = 0});
+    CUTAWAY_PHASE(request, Phase::kRequest, "test::request", "model", "m \"q\"");
+    for (int i = 0; i < kSpans; ++i) inner(i);
+    event("decided", "why", "because");
+    CUTAWAY_OUT(request, "finish", "stop", "tokens", 3, "temperature", 0.5, "error", "none");
+  }
+  std::map<std::string, Json> spans;
+  std::istringstream lines(read_file(path));
+  for (std::string line; std::getline(lines, line);) {
+    const Json request = Json::parse(line);
+    for (const Json& span : request.at("resourceSpans")[0].at("scopeSpans")[0].at("spans")) {
+      EXPECT_EQ(span.at("traceId").get<std::string>().size(), 32U);
+      EXPECT_TRUE(spans.emplace(span.at("spanId").get<std::string>(), span).second);
+    }
+  }
+  ASSERT_EQ(spans.size(), size_t{kSpans} + 1);
+  int roots = 0;
+  for (const auto& [id, span] : spans) {
+    if (span.contains("parentSpanId")) {
+      const Json& parent = spans.at(span["parentSpanId"].get<std::string>());
+      EXPECT_EQ(parent.at("traceId"), span.at("traceId"));
+      EXPECT_LE(parent.at("startTimeUnixNano").get<std::string>(),
+                span.at("startTimeUnixNano").get<std::string>());
+      EXPECT_GE(parent.at("endTimeUnixNano").get<std::string>(),
+                span.at("endTimeUnixNano").get<std::string>());
+      continue;
+    }
+    ++roots;
+    EXPECT_EQ(span.at("name"), "chat m \"q\"");
+    EXPECT_EQ(span.at("status"), Json({{"code", 2}}));
+    EXPECT_EQ(span.at("events")[0].at("name"), "decided");
+    const std::string attributes = span.at("attributes").dump();
+    EXPECT_THAT(attributes, HasSubstr("gen_ai.usage.output_tokens"));
+    EXPECT_THAT(attributes, HasSubstr("gen_ai.response.finish_reasons"));
+  }
+  EXPECT_EQ(roots, 1);
+}
+
 TEST(Sinks, AFileThatCannotBeMadeIsAnError) {
   const auto sink = make_jsonl_sink("/nonexistent-folder/trace.jsonl");
   ASSERT_FALSE(sink.ok());
