@@ -24,6 +24,9 @@ def main() -> int:
     parser.add_argument("what", choices=["greedy", "teacher", "tokenizers"])
     parser.add_argument("-m", "--model", required=True, help="the default model's GGUF")
     parser.add_argument("--only", help="tokenizers: names, separated by commas")
+    parser.add_argument("--folder", default="tok", help="tokenizers: where under the oracle's folder")
+    parser.add_argument("--random", type=int, default=10_000, help="tokenizers: random texts each")
+    parser.add_argument("--corpus", type=int, default=0, help="tokenizers: pieces of real texts each")
     args = parser.parse_args()
     model = Path(args.model)
     if not model.is_file():
@@ -39,7 +42,8 @@ def main() -> int:
     else:
         from oracles import tok_oracle
 
-        tok_oracle.make(model, args.only.split(",") if args.only else None)
+        tok_oracle.make(model, args.only.split(",") if args.only else None, args.folder, args.random,
+                        args.corpus)
     return 0
 
 

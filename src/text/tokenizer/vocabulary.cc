@@ -79,16 +79,26 @@ Result<std::vector<double>> read_scores(const Metadata& metadata, size_t tokens)
   return scores;
 }
 
-std::string without_space_marks(std::string_view spelling) {
+namespace {
+
+std::string replace_all(std::string_view text, std::string_view what, std::string_view by) {
   std::string out;
   for (size_t pos = 0;;) {
-    const size_t mark = spelling.find("\u2581", pos);
-    out.append(spelling, pos, mark - pos);
-    if (mark == std::string_view::npos) return out;
-    out += ' ';
-    pos = mark + 3;
+    const size_t at = text.find(what, pos);
+    out.append(text, pos, at - pos);
+    if (at == std::string_view::npos) return out;
+    out += by;
+    pos = at + what.size();
   }
 }
+
+}  // namespace
+
+std::string without_space_marks(std::string_view spelling) {
+  return replace_all(spelling, "\u2581", " ");
+}
+
+std::string with_space_marks(std::string_view text) { return replace_all(text, " ", "\u2581"); }
 
 // Appends the bytes of a token to the arena; true: ordinary text may become it.
 Result<bool> Vocabulary::add_text(int32_t id, std::string_view token, Spelling spelling) {

@@ -22,6 +22,7 @@ enum class Spelling {
 
 // Text in SentencePiece's spelling: every \u2581 becomes a space.
 std::string without_space_marks(std::string_view spelling);
+std::string with_space_marks(std::string_view text);  // and back
 
 // tokenizer.ggml.scores: one finite number a token. Errors kInvalidFile.
 Result<std::vector<double>> read_scores(const Metadata& metadata, size_t tokens);

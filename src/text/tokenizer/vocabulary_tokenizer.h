@@ -2,6 +2,7 @@
 // with a meaning. The kinds differ in what they do with the text between those tokens.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -97,11 +98,12 @@ class VocabularyTokenizer : public Tokenizer {
   void add_last(std::vector<EncodedToken>& out, const EncodeOptions& options, size_t size) const {
     if (options.add_special && ids_.add_eos) out.push_back({ids_.eos, size, size});
   }
-  // Appends a token; one unknown token right after another joins it.
-  void add_token(std::vector<EncodedToken>& out, int32_t id, size_t begin, size_t end) const {
-    if (id == ids_.unknown && !out.empty() && out.back().id == id && out.back().end == begin &&
-        begin < end) {
-      out.back().end = end;
+  // Appends a token of a text whose tokens begin at out[first]: unknown tokens side by side are
+  // one.
+  void add_token(std::vector<EncodedToken>& out, size_t first, int32_t id, size_t begin,
+                 size_t end) const {
+    if (id == ids_.unknown && out.size() > first && out.back().id == id) {
+      out.back().end = std::max(out.back().end, end);
     } else {
       out.push_back({id, begin, end});
     }

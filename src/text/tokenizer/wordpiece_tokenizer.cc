@@ -64,16 +64,18 @@ class WordPieceTokenizer final : public VocabularyTokenizer {
  private:
   template <typename OnWord>
   void walk_words(std::string_view text, size_t offset, OnWord on_word) const;
-  void add_character(uint32_t code_point, size_t begin, size_t end, Word& word) const;
+  template <typename OnPart>
+  void normalize(uint32_t code_point, OnPart on_part) const;
   void find_pieces(const Word& word, std::vector<EncodedToken>& out) const;
 
   BertRules rules_;
   const UnicodeTable& unicode_ = UnicodeTable::get();
 };
 
-// Appends what becomes of a character: decomposed without its accents, in lower case.
-void WordPieceTokenizer::add_character(uint32_t code_point, size_t begin, size_t end,
-                                       Word& word) const {
+// Calls on_part(code point) for what becomes of a character: decomposed without its accents, in
+// lower case.
+template <typename OnPart>
+void WordPieceTokenizer::normalize(uint32_t code_point, OnPart on_part) const {
   utf8proc_int32_t parts[32] = {static_cast<utf8proc_int32_t>(code_point)};
   utf8proc_ssize_t n = 1;
   if (rules_.strip_accents && code_point >= 0x80) {
@@ -84,12 +86,8 @@ void WordPieceTokenizer::add_character(uint32_t code_point, size_t begin, size_t
   for (utf8proc_ssize_t i = 0; i < n; ++i) {
     const uint32_t part = static_cast<uint32_t>(parts[i]);
     if (rules_.strip_accents && (unicode_.flags(part) & kBertAccent)) continue;
-    if (!rules_.lowercase) {
-      word.add(part, begin, end);
-    } else {
-      word.add(static_cast<uint32_t>(utf8proc_tolower(parts[i])), begin, end);
-      if (part == 0x130) word.add(0x307, begin, end);  // the one letter that becomes two
-    }
+    on_part(rules_.lowercase ? static_cast<uint32_t>(utf8proc_tolower(parts[i])) : part);
+    if (rules_.lowercase && part == 0x130) on_part(0x307);  // the one letter that becomes two
   }
 }
 
@@ -116,10 +114,14 @@ void WordPieceTokenizer::walk_words(std::string_view text, size_t offset, OnWord
     if (flags & kBertSpace) {
       end_word();
     } else if (!(flags & kBertRemoved)) {
-      const bool alone = (flags & kBertPunctuation) || is_cjk(c);
-      if (alone) end_word();
-      add_character(c, begin, end, word);
-      if (alone) end_word();
+      if (is_cjk(c)) end_word();
+      normalize(c, [&](uint32_t part) {
+        const bool alone = unicode_.flags(part) & kBertPunctuation;
+        if (alone) end_word();
+        word.add(part, begin, end);
+        if (alone) end_word();
+      });
+      if (is_cjk(c)) end_word();
     }
   }
   end_word();
