@@ -151,6 +151,8 @@ Result<Vocabulary> Vocabulary::read(const Metadata& metadata, Spelling spelling)
   Vocabulary v;
   v.spelling_ = spelling;
   CUTAWAY_ASSIGN(v.types_, read_types(metadata, tokens->size()));
+  // Where merges decide, scores are for nobody; but a file whose lists do not match is not whole.
+  if (metadata.has(kScores)) CUTAWAY_TRY(read_scores(metadata, tokens->size()));
   v.arena_.reserve(total);
   v.offsets_.reserve(tokens->size() + 1);
   v.is_text_.assign(tokens->size(), false);
