@@ -249,6 +249,8 @@ def load_weights(spec: Spec, model, weights: dict):
 def run_reference(model, embedding, layers, tokens: np.ndarray, positions=None) -> dict:
     """Logits, residual stream and attention patterns of one forward pass in f32.
 
+    The stream begins with what `embedding` gives; None: with what the first layer takes.
+
     The last entry of transformers' `hidden_states` is after the final norm, so the residual
     stream is taken by hooks on the layers themselves.
     """
@@ -260,7 +262,11 @@ def run_reference(model, embedding, layers, tokens: np.ndarray, positions=None) 
             output[0] if isinstance(output, tuple) else output
         )
 
-    for module in [embedding, *layers]:
+    if embedding is not None:
+        embedding.register_forward_hook(keep(stream))
+    else:
+        layers[0].register_forward_pre_hook(lambda _module, args: stream.append(args[0]))
+    for module in layers:
         module.register_forward_hook(keep(stream))
     if positions is not None:
         positions.register_forward_hook(keep(place))
@@ -308,7 +314,8 @@ def make_new_pair(spec: Spec, vocab: TinyVocab, path: Path, tokens: np.ndarray) 
                if not (spec.tied and name == "lm_head.weight")}
     writer = gguf.GGUFWriter(path, arch.gguf_arch or spec.arch)
     writer.add_type(gguf.GGUFType.MODEL)
-    writer.add_name(spec.name)
+    # llama.cpp expects Phi-3's own control tokens of a model whose name has "phi3" in it.
+    writer.add_name(spec.name.replace("phi3", "phi 3"))
     arch.hparams(writer, spec, config)
     writer.add_file_type(FILE_TYPES[spec.dtype])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
@@ -429,7 +436,9 @@ def check_peer(specs: list[Spec], python: str) -> int:
             theirs = np.fromfile(out, dtype=np.float32).reshape(golden["logits"].shape)
         worst = difference(golden["logits"], theirs)
         # Its products quantise the activations of quantised weights: only f32 is exact.
-        limit = 1e-4 if spec.dtype == "F32" else 0.05
+        # It reads GELU from a table over f16 values: 11 bits, through every layer.
+        exact = 1e-2 if spec.arch in ("gemma2", "gemma3", "gpt2") else 1e-4
+        limit = exact if spec.dtype == "F32" else 0.05
         if spec.peer_ignores:
             print(f"{spec.name}: {worst:.2e} of the spread (it does not read {spec.peer_ignores})")
             continue

@@ -195,6 +195,7 @@ Result<Json> evaluate(const Model& model, const Model* baseline, const Evaluatio
   CUTAWAY_ASSIGN(const kv::Geometry geometry, fits(ours));
   kv::PagePool pool(geometry, pages);
   inference::Runner runner(ours.model(), *engine.selection.table, *engine.pool, resolved.precise);
+  runner.set_context(plan.window);
   const inspect::Evaluated evaluated{runner, pool};
   const auto progress = [&](int64_t done, int64_t total) {
     return !request.progress || request.progress({"eval", static_cast<uint64_t>(done),
@@ -209,6 +210,7 @@ Result<Json> evaluate(const Model& model, const Model* baseline, const Evaluatio
     kv::PagePool base_pool(base_geometry, pages);
     inference::Runner base_runner(theirs->model(), *engine.selection.table, *engine.pool,
                                   resolved.precise);
+    base_runner.set_context(plan.window);
     const inspect::Evaluated base{base_runner, base_pool};
     outcome = inspect::evaluate(evaluated, &base, *engine.pool, plan, progress);
   }

@@ -26,7 +26,9 @@ class SessionImpl final : public Session {
         pages_(kv_geometry(*model_, options_.cache_type),
                kv::Geometry::pages_for(options_.context)),
         sequence_(pages_),
-        runner_(*model_, *engine_->selection.table, *engine_->pool, options_.precise) {}
+        runner_(*model_, *engine_->selection.table, *engine_->pool, options_.precise) {
+    runner_.set_context(options_.context);
+  }
 
   // The pages go back while someone still watches.
   ~SessionImpl() override {

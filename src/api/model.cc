@@ -84,6 +84,7 @@ Result<Json> ModelImpl::capture(const CaptureRequest& request,
                            "a text of " + std::to_string(tokens.size()) + " tokens", "text"));
   kv::PagePool pages(geometry, kv::Geometry::pages_for(resolved.context));
   inference::Runner runner(*model_, *engine_->selection.table, *engine_->pool, resolved.precise);
+  runner.set_context(resolved.context);
   CUTAWAY_ASSIGN(const inspect::CaptureOutcome outcome,
                  inspect::capture(runner, pages, tokens, request.taps, resolved.prefill_chunk,
                                   request.output));

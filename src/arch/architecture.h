@@ -23,6 +23,8 @@ struct ModelShape {
   int64_t n_experts = 0, n_experts_used = 0;  // of a layer, and of them per token; 0: no mixture
   int64_t vocab = 0;                          // rows of the head; ids of the tokenizer may be fewer
   int64_t context_length = 0;                 // positions that the model was trained for
+  bool gated_mlp = true;                      // else there is no hook_pre_linear
+  bool learned_positions = false;             // hook_pos_embed; positions end at context_length
 };
 
 // What converters change between formats; undone while the weight is packed.
@@ -31,6 +33,12 @@ enum class Transform : uint8_t {
   // GGUF's llama files hold q and k rows of a head pair by pair (row 2j + s holds what Hugging Face
   // has at row s·d/2 + j); `heads` says how many heads there are.
   kRopePairs,
+  // A norm multiplies with 1 + w. Hugging Face's files hold w, GGUF's 1 + w, which is what is
+  // taken.
+  kNormPlusOne,
+  // Hugging Face's files hold {inputs, outputs}, GGUF's {outputs, inputs}, as matrix() is asked
+  // for.
+  kTransposed,
 };
 
 // One row of an architecture's tensor table. Names may hold {l}, the layer.
@@ -39,6 +47,8 @@ struct TensorRow {
   std::string_view hugging_face;
   Transform transform = Transform::kNone;  // of the GGUF form
   bool optional = false;
+  // of > 0: the rows from `first` on of a tensor of `of` rows, which several share.
+  int64_t first = 0, of = 0;
 };
 
 // One weight of all experts of a layer. Files hold it in one of three forms: stacked, {n_experts,

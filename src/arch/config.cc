@@ -23,6 +23,23 @@ bool ConfigReader::has(std::string_view gguf, std::string_view hugging_face) con
   return has;
 }
 
+Status ConfigReader::require_text(std::string_view hugging_face,
+                                  std::initializer_list<std::string_view> known) const {
+  CUTAWAY_SPAN(span, "arch::ConfigReader::require_text", "key", hugging_face);
+  if (gguf_ || !metadata_.has(hugging_face)) return {};
+  CUTAWAY_ASSIGN(const std::string text, metadata_.string(hugging_face));
+  std::string all;
+  for (const std::string_view one : known) {
+    if (text == one) return {};
+    all += (all.empty() ? "" : ", ") + std::string(one);
+  }
+  CUTAWAY_OUT(span, "text", text);
+  return Error{ErrorCode::kUnsupported,
+               "metadata " + std::string(hugging_face) + " is \"" + text +
+                   "\"; for this architecture this version knows: " + all,
+               std::string(hugging_face)};
+}
+
 Result<int64_t> ConfigReader::integer(std::string_view gguf, std::string_view hugging_face,
                                       int64_t min, int64_t max) const {
   CUTAWAY_SPAN(span, "arch::ConfigReader::integer", "key", key(gguf, hugging_face));
@@ -63,70 +80,6 @@ Result<double> ConfigReader::positive_or(std::string_view gguf, std::string_view
   return positive(gguf, hugging_face);
 }
 
-Result<ops::RopeConfig> ConfigReader::rope(int64_t d_head) const {
-  CUTAWAY_SPAN(span, "arch::ConfigReader::rope", "d_head", d_head);
-  ops::RopeConfig config;
-  CUTAWAY_ASSIGN(config.n_rot, integer_or("rope.dimension_count", "rotary_dim", d_head, 2, d_head));
-  if (config.n_rot % 2 != 0) {
-    return Error{ErrorCode::kInvalidFile,
-                 "metadata " + key("rope.dimension_count", "rotary_dim") + " is " +
-                     std::to_string(config.n_rot) + ", expected an even number",
-                 key("rope.dimension_count", "rotary_dim")};
-  }
-  CUTAWAY_ASSIGN(config.theta, positive_or("rope.freq_base", "rope_theta", 10000));
-  if (config.theta <= 1) {
-    return Error{ErrorCode::kInvalidFile,
-                 "metadata " + key("rope.freq_base", "rope_theta") + " is " +
-                     std::to_string(config.theta) + ", expected a number above 1",
-                 key("rope.freq_base", "rope_theta")};
-  }
-  const std::string type_key = key("rope.scaling.type", "rope_scaling.rope_type");
-  CUTAWAY_ASSIGN(const std::string type, metadata_.string_or(type_key, "none"));
-  if (type == "linear" || type == "yarn") {
-    config.scaling = type == "linear" ? ops::RopeScaling::kLinear : ops::RopeScaling::kYarn;
-    CUTAWAY_ASSIGN(config.factor, positive("rope.scaling.factor", "rope_scaling.factor"));
-  } else if (type == "none" || type == "default") {
-    CUTAWAY_TRY(refuse_scaling_without_type(type_key));
-  } else {
-    return Error{ErrorCode::kUnsupported,
-                 "metadata " + type_key + " is \"" + type +
-                     "\"; this version knows none, linear, yarn, and Llama 3's rope_freqs tensor",
-                 type_key};
-  }
-  if (config.scaling == ops::RopeScaling::kYarn) {
-    CUTAWAY_ASSIGN(config.original_context,
-                   positive("rope.scaling.original_context_length",
-                            "rope_scaling.original_max_position_embeddings"));
-    CUTAWAY_ASSIGN(config.beta_fast, positive_or("rope.scaling.yarn_beta_fast",
-                                                 "rope_scaling.beta_fast", config.beta_fast));
-    CUTAWAY_ASSIGN(config.beta_slow, positive_or("rope.scaling.yarn_beta_slow",
-                                                 "rope_scaling.beta_slow", config.beta_slow));
-    if (has("rope.scaling.yarn_attn_factor", "rope_scaling.attention_factor")) {
-      CUTAWAY_ASSIGN(config.attention_factor,
-                     positive("rope.scaling.yarn_attn_factor", "rope_scaling.attention_factor"));
-    }
-  }
-  CUTAWAY_OUT(span, "n_rot", config.n_rot, "theta", config.theta, "scaling", type, "factor",
-              config.factor);
-  return config;
-}
-
-// A factor that nothing says how to apply: other readers take linear scaling for it.
-Status ConfigReader::refuse_scaling_without_type(const std::string& type_key) const {
-  CUTAWAY_SPAN(span, "arch::ConfigReader::refuse_scaling_without_type", "key", type_key);
-  if (metadata_.has(type_key)) return {};
-  for (const char* gguf : {"rope.scaling.factor", "rope.scale_linear"}) {
-    const std::string factor_key = key(gguf, "rope_scaling.factor");
-    CUTAWAY_ASSIGN(const double factor, metadata_.number_or(factor_key, 1));
-    if (factor == 1 || factor == 0) continue;  // 0 is how writers say that there is none
-    return Error{ErrorCode::kUnsupported,
-                 "metadata " + factor_key + " is " + std::to_string(factor) + ", but " + type_key +
-                     " is not there: add it (linear or yarn; none to leave the factor out)",
-                 type_key};
-  }
-  return {};
-}
-
 namespace {
 
 // Settings of other models that carry the same architecture name: ignoring one would give a wrong
@@ -140,8 +93,7 @@ Status refuse_unknown_settings(const ConfigReader& config, int64_t context_lengt
   // A gating function is 1, the softmax, or left out; groups of experts are chosen before experts.
   const Setting kSettings[] = {{"expert_count", "num_local_experts", mixture ? INT64_MAX : 1},
                                {"expert_gating_func", "scoring_func", 1},
-                               {"expert_group_count", "n_group", 1},
-                               {"attention.sliding_window", "window", 0}};
+                               {"expert_group_count", "n_group", 1}};
   for (const Setting& setting : kSettings) {
     CUTAWAY_ASSIGN(const int64_t value,
                    config.integer_or(setting.gguf, setting.hugging_face, 0, 0, INT64_MAX));
@@ -170,6 +122,37 @@ Status read_experts(const ConfigReader& config, ModelShape& shape) {
 }
 
 }  // namespace
+
+Status refuse_window(const ConfigReader& config, int64_t context_length) {
+  CUTAWAY_SPAN(span, "arch::refuse_window", "context", context_length);
+  // Configurations of models without one carry it too, switched off.
+  const bool off = config.metadata().has("use_sliding_window");
+  CUTAWAY_ASSIGN(const bool used, config.metadata().boolean_or("use_sliding_window", true));
+  if (off && !used) return {};
+  CUTAWAY_ASSIGN(const int64_t window,
+                 config.integer_or("attention.sliding_window", "sliding_window", 0, 0, INT64_MAX));
+  if (window > 0 && window < context_length) {
+    const std::string key = config.key("attention.sliding_window", "sliding_window");
+    return Error{ErrorCode::kUnsupported,
+                 "metadata " + key + " is " + std::to_string(window) +
+                     ", which this version does not run for this architecture",
+                 key};
+  }
+  CUTAWAY_OUT(span, "window", window);
+  return {};
+}
+
+Status check_activation(const ConfigReader& config, ops::Activation activation) {
+  CUTAWAY_SPAN(span, "arch::check_activation", "activation", static_cast<int>(activation));
+  for (const char* key : {"hidden_act", "hidden_activation"}) {
+    if (activation == ops::Activation::kSilu) {
+      CUTAWAY_TRY(config.require_text(key, {"silu", "swish"}));
+    } else {
+      CUTAWAY_TRY(config.require_text(key, {"gelu_pytorch_tanh", "gelu_new"}));
+    }
+  }
+  return {};
+}
 
 Result<DecoderConfig> read_decoder_config(const ConfigReader& config, bool mixture) {
   CUTAWAY_SPAN(span, "arch::read_decoder_config", "mixture", mixture);
@@ -238,6 +221,19 @@ ops::AttentionShape attention_shape(const ModelShape& shape) {
   out.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.d_head)));
   CUTAWAY_OUT(span, "scale", out.scale);
   return out;
+}
+
+Result<float> gemma_score_scale(const ConfigReader& config, const ModelShape& shape,
+                                int64_t odd_layers) {
+  CUTAWAY_SPAN(span, "arch::gemma_score_scale", "layers", shape.n_layers);
+  const int64_t usual = shape.n_layers == odd_layers ? shape.d_model / shape.n_heads : shape.d_head;
+  double scale = 1 / std::sqrt(static_cast<double>(usual));
+  if (config.has("attention.scale", "query_pre_attn_scalar")) {
+    CUTAWAY_ASSIGN(const double value, config.positive("attention.scale", "query_pre_attn_scalar"));
+    scale = config.gguf() ? value : 1 / std::sqrt(value);
+  }
+  CUTAWAY_OUT(span, "scale", scale);
+  return static_cast<float>(scale);
 }
 
 LayerScope::LayerScope(ops::Pass& pass, int layer)

@@ -4,16 +4,73 @@
 #include "trace/trace.h"
 
 namespace cutaway::arch {
-namespace {
+
+LinearRows part_of(const LinearRows& rows, int64_t first, int64_t of) {
+  CUTAWAY_SPAN(span, "arch::part_of", "tensor", rows.weight.gguf, "first", first, "of", of);
+  LinearRows out = rows;
+  out.weight.first = out.bias.first = first;
+  out.weight.of = out.bias.of = of;
+  CUTAWAY_OUT(span, "bias", !out.bias.gguf.empty());
+  return out;
+}
 
 Result<ops::Linear> load_linear(const LinearRows& rows, WeightSource& source, int64_t layer,
-                                int64_t out, int64_t in, int64_t heads = 0) {
+                                int64_t out, int64_t in, int64_t heads) {
+  CUTAWAY_SPAN(span, "arch::load_linear", "tensor", rows.weight.gguf, "layer", layer);
   ops::Linear linear;
   CUTAWAY_ASSIGN(linear.weight, source.matrix(rows.weight, layer, out, in, heads));
   if (!rows.bias.gguf.empty()) {
     CUTAWAY_ASSIGN(linear.bias, source.vector(rows.bias, layer, out, heads));
   }
+  CUTAWAY_OUT(span, "bias", linear.bias.present());
   return linear;
+}
+
+namespace {
+
+// A vector that the architecture may not have.
+Result<ops::Vector> load_norm(const TensorRow& row, WeightSource& source, int64_t layer,
+                              int64_t n) {
+  if (row.gguf.empty()) return ops::Vector{};
+  return source.vector(row, layer, n, 0);
+}
+
+Result<ops::AttentionWeights> load_attention(const DecoderRows& rows, WeightSource& source,
+                                             const ModelShape& shape, float eps, int64_t layer) {
+  ops::AttentionWeights out;
+  const int64_t d = shape.d_model;
+  const int64_t q_size = shape.n_heads * shape.d_head;
+  const int64_t kv_size = shape.n_kv_heads * shape.d_head;
+  const bool fused = rows.q.weight.gguf == rows.k.weight.gguf;
+  const int64_t all = q_size + 2 * kv_size;
+  CUTAWAY_ASSIGN(out.q, load_linear(fused ? part_of(rows.q, 0, all) : rows.q, source, layer, q_size,
+                                    d, shape.n_heads));
+  CUTAWAY_ASSIGN(out.k, load_linear(fused ? part_of(rows.k, q_size, all) : rows.k, source, layer,
+                                    kv_size, d, shape.n_kv_heads));
+  CUTAWAY_ASSIGN(out.v, load_linear(fused ? part_of(rows.v, q_size + kv_size, all) : rows.v, source,
+                                    layer, kv_size, d));
+  CUTAWAY_ASSIGN(out.o, load_linear(rows.o, source, layer, d, q_size));
+  const bool whole = rows.norms_whole_rows;
+  CUTAWAY_ASSIGN(out.qk_norm.q,
+                 load_norm(rows.q_norm, source, layer, whole ? q_size : shape.d_head));
+  CUTAWAY_ASSIGN(out.qk_norm.k,
+                 load_norm(rows.k_norm, source, layer, whole ? kv_size : shape.d_head));
+  out.qk_norm.eps = eps;
+  return out;
+}
+
+Result<ops::GatedMlpWeights> load_mlp(const DecoderRows& rows, WeightSource& source,
+                                      const ModelShape& shape, int64_t layer) {
+  ops::GatedMlpWeights out;
+  const int64_t d = shape.d_model, n = shape.d_mlp;
+  const bool fused = rows.gate.weight.gguf == rows.up.weight.gguf;
+  CUTAWAY_ASSIGN(
+      out.gate, load_linear(fused ? part_of(rows.gate, 0, 2 * n) : rows.gate, source, layer, n, d));
+  CUTAWAY_ASSIGN(out.up,
+                 load_linear(fused ? part_of(rows.up, n, 2 * n) : rows.up, source, layer, n, d));
+  CUTAWAY_ASSIGN(out.down, load_linear(rows.down, source, layer, d, n));
+  out.activation = rows.activation;
+  return out;
 }
 
 // What a mixture's configuration says beside its sizes.
@@ -86,27 +143,16 @@ Result<DecoderLayer> load_layer(const DecoderRows& rows, WeightSource& source,
   const ModelShape& shape = config.shape;
   DecoderLayer out;
   const int64_t d = shape.d_model;
-  const int64_t q_size = shape.n_heads * shape.d_head;
-  const int64_t kv_size = shape.n_kv_heads * shape.d_head;
-  CUTAWAY_ASSIGN(out.attention_norm, source.vector(rows.attention_norm, layer, d, 0));
-  CUTAWAY_ASSIGN(out.attention.q, load_linear(rows.q, source, layer, q_size, d, shape.n_heads));
-  CUTAWAY_ASSIGN(out.attention.k, load_linear(rows.k, source, layer, kv_size, d, shape.n_kv_heads));
-  CUTAWAY_ASSIGN(out.attention.v, load_linear(rows.v, source, layer, kv_size, d));
-  CUTAWAY_ASSIGN(out.attention.o, load_linear(rows.o, source, layer, d, q_size));
-  if (!rows.q_norm.gguf.empty()) {
-    ops::QkNorm& norm = out.attention.qk_norm;
-    CUTAWAY_ASSIGN(norm.q, source.vector(rows.q_norm, layer, shape.d_head, 0));
-    CUTAWAY_ASSIGN(norm.k, source.vector(rows.k_norm, layer, shape.d_head, 0));
-    norm.eps = config.eps;
-  }
-  CUTAWAY_ASSIGN(out.mlp_norm, source.vector(rows.mlp_norm, layer, d, 0));
+  CUTAWAY_ASSIGN(out.attention_norm, load_norm(rows.attention_norm, source, layer, d));
+  CUTAWAY_ASSIGN(out.attention, load_attention(rows, source, shape, config.eps, layer));
+  CUTAWAY_ASSIGN(out.post_attention_norm, load_norm(rows.post_attention_norm, source, layer, d));
+  CUTAWAY_ASSIGN(out.mlp_norm, load_norm(rows.mlp_norm, source, layer, d));
+  CUTAWAY_ASSIGN(out.post_mlp_norm, load_norm(rows.post_mlp_norm, source, layer, d));
   if (config.experts != nullptr) {
     CUTAWAY_ASSIGN(out.moe, load_experts(*config.experts, source, shape, config.moe, layer));
     return out;
   }
-  CUTAWAY_ASSIGN(out.mlp.gate, load_linear(rows.gate, source, layer, shape.d_mlp, d));
-  CUTAWAY_ASSIGN(out.mlp.up, load_linear(rows.up, source, layer, shape.d_mlp, d));
-  CUTAWAY_ASSIGN(out.mlp.down, load_linear(rows.down, source, layer, d, shape.d_mlp));
+  CUTAWAY_ASSIGN(out.mlp, load_mlp(rows, source, shape, layer));
   return out;
 }
 
@@ -124,6 +170,25 @@ Result<std::vector<float>> load_rope_divisors(const TensorRow& row, WeightSource
     }
   }
   return std::vector<float>(divisors.data, divisors.data + divisors.n);
+}
+
+// Two sets make LongRoPE: one alone says nothing about the other's contexts.
+Status load_divisors(const DecoderRows& rows, const ConfigReader& config, WeightSource& source,
+                     ops::RopeConfig& rope) {
+  const int64_t pairs = rope.n_rot / 2;
+  if (rope.divisors.empty()) {  // Hugging Face has them in the configuration
+    CUTAWAY_ASSIGN(rope.divisors, load_rope_divisors(rows.rope_divisors, source, pairs));
+    CUTAWAY_ASSIGN(rope.long_divisors, load_rope_divisors(rows.long_rope_divisors, source, pairs));
+  }
+  if (!rows.rope.long_factors) return {};
+  if (rope.divisors.empty() != rope.long_divisors.empty()) {
+    const std::string absent(rope.divisors.empty() ? rows.rope_divisors.gguf
+                                                   : rows.long_rope_divisors.gguf);
+    return Error{ErrorCode::kInvalidFile,
+                 "tensor " + absent + " is missing: the file has the other of the two", absent};
+  }
+  if (rope.divisors.empty()) return {};
+  return config.finish_long_rope(rope);
 }
 
 // Rows that lie pair by pair are put in halves of the whole head: a head that is rotated in part
@@ -149,7 +214,9 @@ Result<Decoder> load_decoder(const DecoderRows& rows, const Metadata& metadata,
   if (experts != nullptr) {
     CUTAWAY_ASSIGN(moe, read_moe_config(config, *experts));
   }
-  CUTAWAY_ASSIGN(ops::RopeConfig rope, config.rope(read.shape.d_head));
+  if (!rows.reads_window) CUTAWAY_TRY(refuse_window(config, read.shape.context_length));
+  CUTAWAY_TRY(check_activation(config, rows.activation));
+  CUTAWAY_ASSIGN(ops::RopeConfig rope, config.rope(read.shape.d_head, rows.rope));
   CUTAWAY_TRY(check_rotation(rows, config, rope, read.shape.d_head));
   Decoder out;
   out.shape = read.shape;
@@ -166,7 +233,7 @@ Result<Decoder> load_decoder(const DecoderRows& rows, const Metadata& metadata,
   CUTAWAY_ASSIGN(out.head.weight, source.matrix(rows.head, -1, vocab, d_model, 0));
   const bool tied = !out.head.weight.present();
   if (tied) out.head.weight = out.embedding;
-  CUTAWAY_ASSIGN(rope.divisors, load_rope_divisors(rows.rope_divisors, source, rope.n_rot / 2));
+  CUTAWAY_TRY(load_divisors(rows, config, source, rope));
   out.rope = ops::Rope(rope);
   out.attention = attention_shape(out.shape);
   CUTAWAY_OUT(span, "layers", out.shape.n_layers, "d_model", d_model, "vocab", vocab, "tied", tied);

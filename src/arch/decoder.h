@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "arch/architecture.h"
+#include "arch/config.h"
 
 namespace cutaway::arch {
 
@@ -13,14 +14,29 @@ struct LinearRows {
   TensorRow bias;  // an empty name: the architecture has none
 };
 
-// An architecture's tensor table.
+// The same for `rows` rows, from `first` on, of tensors of `of` rows.
+LinearRows part_of(const LinearRows& rows, int64_t first, int64_t of);
+
+// `heads` serves Transform::kRopePairs.
+Result<ops::Linear> load_linear(const LinearRows& rows, WeightSource& source, int64_t layer,
+                                int64_t out, int64_t in, int64_t heads = 0);
+
+// An architecture's tensor table, and what of the configuration differs from Llama's. Rows of q, k
+// and v (or gate and up) that name one tensor share it, in this order.
 struct DecoderRows {
   TensorRow embedding, final_norm, head, rope_divisors;  // the last two are optional
-  TensorRow attention_norm;
+  TensorRow attention_norm;                              // an empty name: the architecture has none
   LinearRows q, k, v, o;
-  TensorRow mlp_norm;
+  TensorRow mlp_norm;  // likewise
   LinearRows gate, up, down;
-  TensorRow q_norm = {}, k_norm = {};  // of each head; empty names: the architecture has none
+  // Empty names: the architecture has none.
+  TensorRow q_norm = {}, k_norm = {};
+  bool norms_whole_rows = false;  // q_norm and k_norm: all heads together, not each by itself
+  TensorRow post_attention_norm = {}, post_mlp_norm = {};
+  bool reads_window = false;  // else a file with a sliding window is refused
+  ops::Activation activation = ops::Activation::kSilu;
+  RopeKeys rope = {};
+  TensorRow long_rope_divisors = {};  // optional
 };
 
 // The table of a mixture's experts, in the place of gate, up and down.
@@ -37,6 +53,7 @@ struct DecoderLayer {
   ops::Vector attention_norm;
   ops::AttentionWeights attention;
   ops::Vector mlp_norm;
+  ops::Vector post_attention_norm, post_mlp_norm;
   ops::GatedMlpWeights mlp;  // or
   ops::MoeWeights moe;
 };

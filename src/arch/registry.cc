@@ -13,10 +13,19 @@ extern const Architecture kQwen2;
 extern const Architecture kQwen2Moe;
 extern const Architecture kQwen3;
 extern const Architecture kQwen3Moe;
+extern const Architecture kGemma2;
+extern const Architecture kGemma3;
+extern const Architecture kOlmo2;
+extern const Architecture kSmolLm3;
+extern const Architecture kGranite;
+extern const Architecture kPhi3;
+extern const Architecture kGpt2;
 
 std::span<const Architecture> architectures() {
   CUTAWAY_SPAN(span, "arch::architectures");
-  static const Architecture kAll[] = {kLlama, kMixtral, kQwen2, kQwen2Moe, kQwen3, kQwen3Moe};
+  static const Architecture kAll[] = {kLlama,    kMixtral, kQwen2,  kQwen2Moe, kQwen3,
+                                      kQwen3Moe, kGemma2,  kGemma3, kOlmo2,    kSmolLm3,
+                                      kGranite,  kPhi3,    kGpt2};
   CUTAWAY_OUT(span, "n", std::size(kAll));
   return kAll;
 }

@@ -12,7 +12,11 @@ void SequenceState::truncate(int64_t n) {
 
 Runner::Runner(const model::LoadedModel& model, const kernels::KernelTable& table, ThreadPool& pool,
                bool precise)
-    : model_(model), table_(table), pool_(pool), precise_(precise) {}
+    : model_(model),
+      table_(table),
+      pool_(pool),
+      precise_(precise),
+      context_(model.shape().context_length) {}
 
 Result<ops::Rows> Runner::step(std::span<const StepInput> inputs) {
   CUTAWAY_SPAN(span, "inference::Runner::step", "sequences", inputs.size(), "tokens",
@@ -32,10 +36,18 @@ Result<ops::Rows> Runner::step(std::span<const StepInput> inputs) {
       }
     }
     SequenceState& sequence = *input.sequence;
+    const arch::ModelShape& shape = model_.shape();
+    if (shape.learned_positions && sequence.length() + n > shape.context_length) {
+      return Error{ErrorCode::kTooLarge,
+                   "a sequence of " + std::to_string(sequence.length() + n) +
+                       " tokens; this model has embeddings for " +
+                       std::to_string(shape.context_length) + " positions",
+                   "tokens"};
+    }
     CUTAWAY_TRY(sequence.kv.reserve(sequence.length() + n));
     const auto first_row = static_cast<int64_t>(batch_.tokens.size());
     batch_.slices.push_back(
-        {&sequence.kv, sequence.length(), first_row, n, sequence.run, sequence.seq});
+        {&sequence.kv, sequence.length(), first_row, n, sequence.run, sequence.seq, context_});
     batch_.tokens.insert(batch_.tokens.end(), input.tokens.begin(), input.tokens.end());
     if (input.logits == WantLogits::kLast) batch_.logit_rows.push_back(first_row + n - 1);
     for (int64_t i = 0; input.logits == WantLogits::kAll && i < n; ++i) {

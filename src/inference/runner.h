@@ -47,6 +47,10 @@ class Runner {
   // kInvalidArgument on a token id outside the vocabulary.
   Result<ops::Rows> step(std::span<const StepInput> inputs);
 
+  // Tokens that a sequence may come to hold; unless set, what the model was trained for. Some
+  // rotary scalings depend on it, so that it stays the same while a sequence holds any.
+  void set_context(int64_t tokens) { context_ = tokens; }
+
   // Watch every step from now on. Not owned; null removes all.
   void set_probes(std::vector<trace::Probe*> probes) { probes_ = std::move(probes); }
 
@@ -58,6 +62,7 @@ class Runner {
   const kernels::KernelTable& table_;
   ThreadPool& pool_;
   bool precise_;
+  int64_t context_;
   ops::Scratch scratch_;
   ops::Batch batch_;
   std::vector<trace::Probe*> probes_;

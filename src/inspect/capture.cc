@@ -13,7 +13,8 @@ namespace {
 
 using trace::Site;
 
-// Per position, the shape of a tap; empty for sites that this version does not fire.
+// Per position, the shape of a tap; empty for sites that this version, or this model, does not
+// fire.
 std::vector<int64_t> inner_shape(Site site, const arch::ModelShape& m) {
   switch (site) {
     case Site::kTokens:
@@ -30,8 +31,13 @@ std::vector<int64_t> inner_shape(Site site, const arch::ModelShape& m) {
     case Site::kV:
     case Site::kRotK:
       return {m.n_kv_heads, m.d_head};
-    case Site::kMlpPre:
     case Site::kMlpPreLinear:
+      if (!m.gated_mlp) return {};
+      return {m.d_mlp};
+    case Site::kPosEmbed:
+      if (!m.learned_positions) return {};
+      return {m.d_model};
+    case Site::kMlpPre:
     case Site::kMlpPost:
       if (m.n_experts > 0) return {m.n_experts_used, m.d_mlp};
       return {m.d_mlp};
@@ -44,7 +50,6 @@ std::vector<int64_t> inner_shape(Site site, const arch::ModelShape& m) {
       return {};
     case Site::kLogits:
       return {m.vocab};
-    case Site::kPosEmbed:
     case Site::kResult:
     case Site::kAttnScores:
     case Site::kPattern:

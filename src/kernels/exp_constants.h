@@ -31,6 +31,10 @@ inline constexpr float kTanhT3 = 0x1.64a976p-6f;
 inline constexpr float kTanhT4 = -0x1.116a16p-7f;
 inline constexpr float kTanhT5 = 0x1.2c83c0p-9f;
 
+// gelu(x) = x/2 · (1 + tanh(x · (kGelu1 + kGelu3 · x²))): √(2/π), and that times 0.044715.
+inline constexpr float kGelu1 = 0x1.988454p-1f;
+inline constexpr float kGelu3 = 0x1.2444f2p-5f;
+
 // exp_f64, likewise in two parts of ln 2, and shared with the vector form that sampling sums with.
 inline constexpr double kLog2EF64 = 0x1.71547652b82fep+0;
 inline constexpr double kLn2HighF64 = 0x1.62e42feep-1;

@@ -100,6 +100,11 @@ struct KernelTable {
   void (*add)(const float* a, const float* b, int64_t n, float* out) noexcept = nullptr;
   // out = silu(gate) · up, silu(x) = x / (1 + exp(−x)).
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out) noexcept = nullptr;
+  // out = gelu(gate) · up; up == nullptr: gelu(gate). gelu(x) = x/2 · (1 + tanh(√(2/π) · (x +
+  // 0.044715 x³))), the form that models were trained with ("gelu_pytorch_tanh", "gelu_new").
+  void (*gelu_mul)(const float* gate, const float* up, int64_t n, float* out) noexcept = nullptr;
+  // out = cap · tanh(x / cap). `out` may be x.
+  void (*soft_cap)(const float* x, float cap, int64_t n, float* out) noexcept = nullptr;
 
   // Writes one position's key / value (d elements) into a tile's memory at position p of the tile
   // (kv_layout.h says how the quantised types round).

@@ -34,7 +34,7 @@ class Recorder final : public arch::WeightSource {
     CUTAWAY_SPAN(span, "model::Recorder::matrix", "tensor", row.gguf, "layer", layer);
     ops::Matrix matrix;
     if (!present(row)) return matrix;
-    add(row, layer, Kind::kMatrix, Shape{rows, cols});
+    add(row, layer, Kind::kMatrix, Shape{row.of > 0 ? row.of : rows, cols});
     matrix.packed.rows = rows;
     matrix.packed.cols = cols;
     CUTAWAY_OUT(span, "rows", rows, "cols", cols);
@@ -51,7 +51,7 @@ class Recorder final : public arch::WeightSource {
         computed                      ? Kind::kConstant
         : row.gguf.ends_with(".bias") ? Kind::kBias
                                       : Kind::kGain,
-        Shape{n});
+        Shape{row.of > 0 ? row.of : n});
     CUTAWAY_OUT(span, "n", n);
     if (!computed) {
       given_.emplace_back(static_cast<size_t>(n), 1.0f);
@@ -87,6 +87,8 @@ class Recorder final : public arch::WeightSource {
     if (const size_t at = name.find("{l}"); at != std::string::npos) {
       name.replace(at, 3, std::to_string(layer));
     }
+    // Rows that share a tensor ask for it one after the other.
+    if (row.first > 0) return;
     out_.push_back({std::move(name), kind, shape, {}});
   }
 

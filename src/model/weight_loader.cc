@@ -135,7 +135,8 @@ Result<ops::Matrix> WeightLoader::matrix(const arch::TensorRow& row, int64_t lay
                                          int64_t cols, int64_t heads) {
   CUTAWAY_SPAN(span, "model::WeightLoader::matrix", "tensor", row.gguf, "layer", layer, "rows",
                rows, "cols", cols);
-  CUTAWAY_ASSIGN(const StoredTensor* tensor, find(row, layer, Shape{rows, cols}));
+  CUTAWAY_ASSIGN(const StoredTensor* tensor,
+                 find(row, layer, Shape{row.of > 0 ? row.of : rows, cols}));
   ops::Matrix out;
   if (tensor == nullptr) {
     CUTAWAY_OUT(span, "present", false);
@@ -160,7 +161,15 @@ Result<ops::Matrix> WeightLoader::matrix(const arch::TensorRow& row, int64_t lay
   out.packed.cols = cols;
   CUTAWAY_ASSIGN(uint8_t* const data, allocate(out.packed.bytes(), tensor->name));
   out.packed.data = data;
-  Job job{tensor, 0, tensor->size, -1, rows, cols, {}, data};
+  const size_t row_bytes = dtype_bytes(tensor->dtype, static_cast<size_t>(cols));
+  Job job{tensor,
+          static_cast<size_t>(row.first) * row_bytes,
+          static_cast<size_t>(rows) * row_bytes,
+          -1,
+          rows,
+          cols,
+          {},
+          data};
   if (row.transform == arch::Transform::kRopePairs) job.row_order = rope_pair_order(rows, heads);
   jobs_.push_back(std::move(job));
   CUTAWAY_OUT(span, "dtype", dtype_name(tensor->dtype), "layout",
@@ -171,7 +180,7 @@ Result<ops::Matrix> WeightLoader::matrix(const arch::TensorRow& row, int64_t lay
 Result<ops::Vector> WeightLoader::vector(const arch::TensorRow& row, int64_t layer, int64_t n,
                                          int64_t heads) {
   CUTAWAY_SPAN(span, "model::WeightLoader::vector", "tensor", row.gguf, "layer", layer, "n", n);
-  CUTAWAY_ASSIGN(const StoredTensor* tensor, find(row, layer, Shape{n}));
+  CUTAWAY_ASSIGN(const StoredTensor* tensor, find(row, layer, Shape{row.of > 0 ? row.of : n}));
   if (tensor == nullptr) {
     CUTAWAY_OUT(span, "present", false);
     return ops::Vector{};
@@ -186,7 +195,8 @@ Result<ops::Vector> WeightLoader::vector(const arch::TensorRow& row, int64_t lay
                  allocate(static_cast<size_t>(n) * sizeof(float), tensor->name));
   auto* values = reinterpret_cast<float*>(data);
   CUTAWAY_ASSIGN(const std::vector<uint8_t> stored_bytes, file_.bytes_of(*tensor));
-  kernels::dequantize(tensor->dtype, stored_bytes.data(), n, values);
+  const size_t skipped = dtype_bytes(tensor->dtype, static_cast<size_t>(row.first));
+  kernels::dequantize(tensor->dtype, stored_bytes.data() + skipped, n, values);
   for (int64_t i = 0; i < n; ++i) {
     if (!std::isfinite(values[i])) {
       return Error{ErrorCode::kInvalidFile,

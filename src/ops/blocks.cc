@@ -10,13 +10,22 @@ namespace cutaway::ops {
 
 using trace::Site;
 
-Rows embed(Pass& pass, const Matrix& table) {
+namespace {
+
+void scale(float* x, int64_t n, float by) noexcept {
+  for (int64_t i = 0; i < n; ++i) x[i] *= by;
+}
+
+}  // namespace
+
+Rows embed(Pass& pass, const Matrix& table, float multiplier) {
   CUTAWAY_SPAN(span, "ops::embed", "tokens", pass.batch.tokens);
   const Rows out = pass.make(pass.rows(), table.in_features());
   for_rows(pass, out.n, [&](int64_t i) noexcept {
     const int32_t token = pass.batch.tokens[static_cast<size_t>(i)];
     CUTAWAY_CHECK(token >= 0 && token < table.out_features());
     kernels::unpack_row(table.packed, token, out.row(i));
+    if (multiplier != 1) scale(out.row(i), out.d, multiplier);
   });
   if (pass.wants(Site::kTokens, -1)) {
     const Rows ids = pass.make(out.n, 1);
@@ -28,6 +37,32 @@ Rows embed(Pass& pass, const Matrix& table) {
   pass.tap(Site::kEmbed, -1, out);
   CUTAWAY_OUT(span, "out", out.view());
   return out;
+}
+
+void add_positions(Pass& pass, const Matrix& table, const Rows& x) {
+  CUTAWAY_SPAN(span, "ops::add_positions", "x", x.view());
+  CUTAWAY_CHECK(table.in_features() == x.d);
+  const Scratch::Mark mark = pass.scratch.mark();
+  const Rows positions = pass.make(x.n, x.d);
+  for (const Slice& slice : pass.batch.slices) {
+    CUTAWAY_CHECK(slice.first_position + slice.n <= table.out_features());
+    for_rows(pass, slice.n, [&](int64_t i) noexcept {
+      float* row = positions.row(slice.first_row + i);
+      float* to = x.row(slice.first_row + i);
+      kernels::unpack_row(table.packed, slice.first_position + i, row);
+      pass.table.add(to, row, x.d, to);
+    });
+  }
+  pass.tap(Site::kPosEmbed, -1, positions);
+  pass.scratch.rewind(mark);
+  CUTAWAY_OUT(span, "x", x.view());
+}
+
+Input read_residual(Pass& pass, int layer, const Rows& x) {
+  CUTAWAY_SPAN(span, "ops::read_residual", "x", x.view());
+  pass.tap(Site::kResidPre, layer, x);
+  CUTAWAY_OUT(span, "x", x.view());
+  return x;
 }
 
 namespace {
@@ -71,7 +106,6 @@ Rows self_attention(Pass& pass, int layer, const AttentionShape& shape,
   const Rows z = heads(pass, layer, shape, weights, rope, angles, normalized);
   const Rows out = pass.make(normalized.n, weights.o.weight.out_features());
   project(pass, z, weights.o, out);
-  pass.tap(Site::kAttnOut, layer, out);
   CUTAWAY_OUT(span, "out", out.view());
   return out;
 }
@@ -85,12 +119,16 @@ void self_attention_onto(Pass& pass, int layer, const AttentionShape& shape,
   CUTAWAY_OUT(span, "resid_mid", x.view());
 }
 
-void add_residual(Pass& pass, Site site, int layer, const Rows& x, const Rows& y) {
-  CUTAWAY_SPAN(span, "ops::add_residual", "x", x.view(), "y", y.view());
+void add_residual(Pass& pass, const ResidualSites& sites, int layer, const Rows& x, const Rows& y,
+                  float multiplier) {
+  CUTAWAY_SPAN(span, "ops::add_residual", "x", x.view(), "y", y.view(), "multiplier", multiplier);
   CUTAWAY_CHECK(x.n == y.n && x.d == y.d);
-  for_rows(pass, x.n,
-           [&](int64_t i) noexcept { pass.table.add(x.row(i), y.row(i), x.d, x.row(i)); });
-  pass.tap(site, layer, x);
+  for_rows(pass, x.n, [&](int64_t i) noexcept {
+    if (multiplier != 1) scale(y.row(i), y.d, multiplier);
+    pass.table.add(x.row(i), y.row(i), x.d, x.row(i));
+  });
+  pass.tap(sites.out, layer, y);
+  pass.tap(sites.residual, layer, x);
   CUTAWAY_OUT(span, "x", x.view());
 }
 
@@ -127,21 +165,50 @@ void tap_logits(Pass& pass, const Rows& logits) {
   }
 }
 
-}  // namespace
-
-Rows unembed(Pass& pass, const Rows& x, const Vector& norm, float eps, const Linear& head) {
-  CUTAWAY_SPAN(span, "ops::unembed", "x", x.view(), "rows", pass.batch.logit_rows.size());
+// `norm(rows)` is the final norm with its taps.
+template <typename F>
+Rows logits_of(Pass& pass, const Rows& x, const Linear& head, const LogitForm& form,
+               const F& norm) {
   const bool whole =
       pass.wants(Site::kLnFinalScale, -1) || pass.wants(Site::kLnFinalNormalized, -1);
-  Rows normalized;
-  if (whole) {
-    normalized = select_logit_rows(pass, rms_norm(pass, kNormFinal, -1, x, norm, eps).floats);
-  } else {
-    normalized = rms_norm(pass, kNormFinal, -1, select_logit_rows(pass, x), norm, eps).floats;
-  }
+  const Rows normalized =
+      whole ? select_logit_rows(pass, norm(x).floats) : norm(select_logit_rows(pass, x)).floats;
   const Rows out = pass.make(normalized.n, head.weight.out_features());
   if (out.n > 0) project_fine(pass, normalized, head, out);
+  if (form.multiplier != 1 || form.soft_cap > 0) {
+    // A row of the vocabulary is long: parts of it are shared out.
+    constexpr int64_t kPart = 8192;
+    const int64_t parts = (out.d + kPart - 1) / kPart;
+    pass.pool.parallel_for(static_cast<size_t>(out.n * parts), [&](size_t chunk) noexcept {
+      const int64_t row = static_cast<int64_t>(chunk) / parts;
+      const int64_t first = static_cast<int64_t>(chunk) % parts * kPart;
+      float* part = out.row(row) + first;
+      const int64_t n = std::min(kPart, out.d - first);
+      if (form.multiplier != 1) scale(part, n, form.multiplier);
+      if (form.soft_cap > 0) pass.table.soft_cap(part, form.soft_cap, n, part);
+    });
+  }
   tap_logits(pass, out);
+  return out;
+}
+
+}  // namespace
+
+Rows unembed(Pass& pass, const Rows& x, const Vector& norm, float eps, const Linear& head,
+             const LogitForm& form) {
+  CUTAWAY_SPAN(span, "ops::unembed", "x", x.view(), "rows", pass.batch.logit_rows.size());
+  const Rows out = logits_of(pass, x, head, form, [&](const Rows& rows) {
+    return rms_norm(pass, kNormFinal, -1, rows, norm, eps);
+  });
+  CUTAWAY_OUT(span, "out", out.view());
+  return out;
+}
+
+Rows unembed(Pass& pass, const Rows& x, const LayerNorm& norm, const Linear& head) {
+  CUTAWAY_SPAN(span, "ops::unembed", "x", x.view(), "rows", pass.batch.logit_rows.size());
+  const Rows out = logits_of(pass, x, head, {}, [&](const Rows& rows) {
+    return layer_norm(pass, kNormFinal, -1, rows, norm);
+  });
   CUTAWAY_OUT(span, "out", out.view());
   return out;
 }

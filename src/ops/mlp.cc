@@ -33,6 +33,8 @@ void gated_features(const Pass& pass, const GatedMlpWeights& weights, const Inpu
                     int64_t n, int64_t first, int64_t rows, const GatedOutputs& out,
                     int64_t out_row) noexcept {
   float gate[kTileFloats], up[kTileFloats];
+  const auto activate =
+      weights.activation == Activation::kGelu ? pass.table.gelu_mul : pass.table.silu_mul;
   const int64_t g = first / kGroupRows;
   const int64_t g_end = (first + rows + kGroupRows - 1) / kGroupRows;
   const int64_t most = std::clamp<int64_t>(kTileFloats / rows, 1, kTileTokens);
@@ -42,7 +44,7 @@ void gated_features(const Pass& pass, const GatedMlpWeights& weights, const Inpu
     multiply(pass, weights.up, x, x_row + c0, tokens, g, g_end, up, rows);
     copy_rows(gate, tokens, rows, out.gate, row, first);
     copy_rows(up, tokens, rows, out.up, row, first);
-    pass.table.silu_mul(gate, up, tokens * rows, gate);
+    activate(gate, up, tokens * rows, gate);
     copy_rows(gate, tokens, rows, out.post, row, first);
     if (out.q8.q != nullptr) {
       pass.table.quantize_q8(gate, rows, tokens, rows, first / kBlockK, row_of(out.q8, row));
@@ -52,7 +54,7 @@ void gated_features(const Pass& pass, const GatedMlpWeights& weights, const Inpu
 
 namespace {
 
-// What down reads: silu(gate(x)) · up(x), in 8 bits or as floats.
+// What down reads: activation(gate(x)) · up(x), in 8 bits or as floats.
 Input gate_and_up(Pass& pass, int layer, const GatedMlpWeights& weights, const Input& normalized) {
   const int64_t n = normalized.n;
   const int64_t d_mlp = weights.gate.weight.out_features();
@@ -92,9 +94,24 @@ Rows gated_mlp(Pass& pass, int layer, const GatedMlpWeights& weights, const Inpu
   const Scratch::Mark mark = pass.scratch.mark();
   project(pass, gate_and_up(pass, layer, weights, normalized), weights.down, out);
   pass.scratch.rewind(mark);
-  pass.tap(Site::kMlpOut, layer, out);
   CUTAWAY_OUT(span, "out", out.view());
   return out;
+}
+
+void mlp_onto(Pass& pass, int layer, const MlpWeights& weights, const Input& normalized,
+              const Rows& x) {
+  CUTAWAY_SPAN(span, "ops::mlp_onto", "x", normalized.view());
+  const Scratch::Mark mark = pass.scratch.mark();
+  const Rows hidden = pass.make(normalized.n, weights.up.weight.out_features());
+  project(pass, normalized, weights.up, hidden);
+  pass.tap(Site::kMlpPre, layer, hidden);
+  for_rows(pass, hidden.n, [&](int64_t i) noexcept {
+    pass.table.gelu_mul(hidden.row(i), nullptr, hidden.d, hidden.row(i));
+  });
+  pass.tap(Site::kMlpPost, layer, hidden);
+  project_onto(pass, kAfterMlp, layer, hidden, weights.down, x);
+  pass.scratch.rewind(mark);
+  CUTAWAY_OUT(span, "resid_post", x.view());
 }
 
 void gated_mlp_onto(Pass& pass, int layer, const GatedMlpWeights& weights, const Input& normalized,

@@ -1,21 +1,33 @@
 #include "ops/norm.h"
 
+#include <cmath>
+
 #include "base/check.h"
 #include "trace/trace.h"
 
 namespace cutaway::ops {
 
-Input rms_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, const Vector& weight,
-               float eps, std::span<const Linear* const> readers) {
-  CUTAWAY_SPAN(span, "ops::rms_norm", "x", x.view(), "eps", eps);
-  CUTAWAY_CHECK(weight.n == x.d);
+namespace {
+
+// One row: its mean (0 where a norm takes none away) and what the rest is divided by.
+struct Statistics {
+  float mean, scale;
+};
+
+// `one(x, out)` norms a row and returns its statistics.
+template <typename F>
+Input norm_rows(Pass& pass, const NormSites& sites, int layer, const Rows& x,
+                std::span<const Linear* const> readers, const F& one) {
   if (sites.input) pass.tap(*sites.input, layer, x);
   const Rows out = pass.make(x.n, x.d);
   const Rows scale = pass.make(x.n, 1);
+  const Rows mean = pass.make(x.n, 1);
   const bool q8 = any_takes_q8(pass, readers);
   const kernels::Q8Output quantized = q8 ? make_q8(pass, x.n, x.d) : kernels::Q8Output{};
   for_rows(pass, x.n, [&](int64_t i) noexcept {
-    *scale.row(i) = pass.table.rms_norm(x.row(i), weight.data, eps, x.d, out.row(i));
+    const Statistics found = one(x.row(i), out.row(i));
+    *scale.row(i) = found.scale;
+    *mean.row(i) = found.mean;
     if (q8) pass.table.quantize_q8(out.row(i), x.d, 1, x.d, 0, row_of(quantized, i));
   });
   pass.tap(sites.scale, layer, scale);
@@ -23,15 +35,59 @@ Input rms_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, con
     const Scratch::Mark mark = pass.scratch.mark();
     const Rows normalized = pass.make(x.n, x.d);
     for (int64_t i = 0; i < x.n; ++i) {
-      for (int64_t j = 0; j < x.d; ++j) normalized.row(i)[j] = x.row(i)[j] / *scale.row(i);
+      for (int64_t j = 0; j < x.d; ++j) {
+        normalized.row(i)[j] = (x.row(i)[j] - *mean.row(i)) / *scale.row(i);
+      }
     }
     pass.tap(sites.normalized, layer, normalized);
     pass.scratch.rewind(mark);
   }
-  CUTAWAY_OUT(span, "out", out.view(), "q8", q8);
-  Input normalized = out;
-  normalized.q8 = quantized.view();
-  return normalized;
+  Input result = out;
+  result.q8 = quantized.view();
+  return result;
+}
+
+Statistics layer_norm_row(const float* x, const LayerNorm& norm, int64_t n, float* out) noexcept {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]);
+  const double mean = sum / static_cast<double>(n);
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const double from_mean = static_cast<double>(x[i]) - mean;
+    squares += from_mean * from_mean;
+  }
+  const double variance = squares / static_cast<double>(n);
+  const Statistics found{static_cast<float>(mean),
+                         static_cast<float>(std::sqrt(variance + static_cast<double>(norm.eps)))};
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = (x[i] - found.mean) / found.scale * norm.weight.data[i] + norm.bias.data[i];
+  }
+  return found;
+}
+
+}  // namespace
+
+Input rms_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, const Vector& weight,
+               float eps, std::span<const Linear* const> readers) {
+  CUTAWAY_SPAN(span, "ops::rms_norm", "x", x.view(), "eps", eps);
+  CUTAWAY_CHECK(weight.n == x.d);
+  const Input out =
+      norm_rows(pass, sites, layer, x, readers, [&](const float* row, float* to) noexcept {
+        return Statistics{0, pass.table.rms_norm(row, weight.data, eps, x.d, to)};
+      });
+  CUTAWAY_OUT(span, "out", out.view(), "q8", out.q8.q != nullptr);
+  return out;
+}
+
+Input layer_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x,
+                 const LayerNorm& norm, std::span<const Linear* const> readers) {
+  CUTAWAY_SPAN(span, "ops::layer_norm", "x", x.view(), "eps", norm.eps);
+  CUTAWAY_CHECK(norm.weight.n == x.d && norm.bias.n == x.d);
+  const Input out = norm_rows(
+      pass, sites, layer, x, readers,
+      [&](const float* row, float* to) noexcept { return layer_norm_row(row, norm, x.d, to); });
+  CUTAWAY_OUT(span, "out", out.view(), "q8", out.q8.q != nullptr);
+  return out;
 }
 
 void rms_norm_parts(Pass& pass, const Rows& x, const Vector& weight, float eps) {

@@ -1,4 +1,4 @@
-// RMS normalisation (Zhang & Sennrich 2019, arXiv:1910.07467).
+// RMS normalisation (Zhang & Sennrich 2019, arXiv:1910.07467), and LayerNorm.
 #pragma once
 
 #include <optional>
@@ -17,6 +17,8 @@ struct NormSites {
 inline constexpr NormSites kNorm1{trace::Site::kResidPre, trace::Site::kLn1Scale,
                                   trace::Site::kLn1Normalized};
 inline constexpr NormSites kNorm2{{}, trace::Site::kLn2Scale, trace::Site::kLn2Normalized};
+// The first norm of a block that norms what attention gives, not what it takes.
+inline constexpr NormSites kPostNorm1{{}, trace::Site::kLn1Scale, trace::Site::kLn1Normalized};
 inline constexpr NormSites kNormFinal{
     {}, trace::Site::kLnFinalScale, trace::Site::kLnFinalNormalized};
 
@@ -25,7 +27,11 @@ inline constexpr NormSites kNormFinal{
 Input rms_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, const Vector& weight,
                float eps, std::span<const Linear* const> readers = {});
 
-// The same in place and without taps, where x {rows, d} holds d / weight.n parts that are normed
+// The same with LayerNorm. One function for all kernel tables, sums in double.
+Input layer_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x,
+                 const LayerNorm& norm, std::span<const Linear* const> readers = {});
+
+// rms_norm() in place and without taps, where x {rows, d} holds d / weight.n parts that are normed
 // each by itself: heads, or the whole row.
 void rms_norm_parts(Pass& pass, const Rows& x, const Vector& weight, float eps);
 

@@ -31,6 +31,7 @@ struct Slice {
   int64_t n = 0;
   int64_t run = -1;
   int32_t seq = 0;
+  int64_t context = 0;  // tokens that the sequence may come to hold: some rotary scalings ask
 };
 
 struct Batch {

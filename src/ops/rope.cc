@@ -54,12 +54,22 @@ std::vector<float> llama3_divisors(int64_t n_rot, double theta, double factor,
   return out;
 }
 
+double long_rope_factor(double scale, double original_context) {
+  CUTAWAY_SPAN(span, "ops::long_rope_factor", "scale", scale, "original_context", original_context);
+  const bool scaled = scale > 1 && original_context > 1;
+  const double factor =
+      scaled ? std::sqrt(1 + kernels::log_f64(scale) / kernels::log_f64(original_context)) : 1;
+  CUTAWAY_OUT(span, "factor", factor);
+  return factor;
+}
+
 Rope::Rope(const RopeConfig& config) : n_rot_(config.n_rot) {
   CUTAWAY_SPAN(span, "ops::Rope", "n_rot", n_rot_, "theta", config.theta, "factor", config.factor,
                "divisors", config.divisors.size());
   CUTAWAY_CHECK(n_rot_ > 0 && n_rot_ % 2 == 0);
   const auto pairs = static_cast<size_t>(n_rot_ / 2);
   CUTAWAY_CHECK(config.divisors.empty() || config.divisors.size() == pairs);
+  CUTAWAY_CHECK(config.long_divisors.empty() || config.long_divisors.size() == pairs);
   frequencies_.resize(pairs);
   const double log_theta = kernels::log_f64(config.theta);
   for (size_t i = 0; i < pairs; ++i) {
@@ -69,8 +79,13 @@ Rope::Rope(const RopeConfig& config) : n_rot_(config.n_rot) {
     for (double& f : frequencies_) f /= config.factor;
   } else if (config.scaling == RopeScaling::kYarn) {
     apply_yarn(config, frequencies_);
-    magnitude_ = config.attention_factor > 0 ? config.attention_factor
-                                             : 0.1 * kernels::log_f64(config.factor) + 1;
+    magnitude_ = 0.1 * kernels::log_f64(config.factor) + 1;
+  }
+  if (config.attention_factor > 0) magnitude_ = config.attention_factor;
+  if (!config.long_divisors.empty()) {
+    original_context_ = config.original_context;
+    long_frequencies_ = frequencies_;
+    for (size_t i = 0; i < pairs; ++i) long_frequencies_[i] /= config.long_divisors[i];
   }
   for (size_t i = 0; i < config.divisors.size(); ++i) frequencies_[i] /= config.divisors[i];
   CUTAWAY_OUT(span, "fastest", frequencies_.front(), "slowest", frequencies_.back(), "magnitude",
@@ -82,13 +97,16 @@ Rope::Angles Rope::angles(Pass& pass) const {
   const int64_t pairs = n_rot_ / 2;
   Angles out{pass.make(pass.rows(), pairs), pass.make(pass.rows(), pairs)};
   for (const Slice& slice : pass.batch.slices) {
+    const bool is_long =
+        !long_frequencies_.empty() && static_cast<double>(slice.context) > original_context_;
+    const std::vector<double>& frequencies = is_long ? long_frequencies_ : frequencies_;
     for_rows(pass, slice.n, [&](int64_t i) noexcept {
       const auto position = static_cast<double>(slice.first_position + i);
       float* cos = out.cos.row(slice.first_row + i);
       float* sin = out.sin.row(slice.first_row + i);
       for (int64_t j = 0; j < pairs; ++j) {
         double s = 0, c = 0;
-        kernels::sincos_f64(position * frequencies_[static_cast<size_t>(j)], s, c);
+        kernels::sincos_f64(position * frequencies[static_cast<size_t>(j)], s, c);
         cos[j] = static_cast<float>(c * magnitude_);
         sin[j] = static_cast<float>(s * magnitude_);
       }
@@ -101,6 +119,7 @@ Rope::Angles Rope::angles(Pass& pass) const {
 void rotate(Pass& pass, const Rope& rope, const Rope::Angles& angles, int64_t n_heads,
             const Rows& x) {
   CUTAWAY_SPAN(span, "ops::rotate", "x", x.view(), "heads", n_heads);
+  if (rope.n_rot() == 0) return;
   const int64_t d_head = x.d / n_heads;
   for_rows(pass, x.n, [&](int64_t i) noexcept {
     for (int64_t h = 0; h < n_heads; ++h) {

@@ -8,17 +8,21 @@
 
 namespace cutaway::ops {
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kYarn };
+enum class RopeScaling : uint8_t { kNone, kLinear, kYarn, kLongRope };
 
 struct RopeConfig {
   int64_t n_rot = 0;  // rotated elements of a head, even; pairs (i, i + n_rot/2)
   double theta = 10000;
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1;            // kLinear, kYarn
-  double original_context = 0;  // kYarn: the context before scaling
+  double original_context = 0;  // kYarn, kLongRope: the context before scaling
   double beta_fast = 32, beta_slow = 1;
-  double attention_factor = 0;  // kYarn: multiplies cos and sin; 0: 0.1 · ln(factor) + 1
-  std::vector<float> divisors;  // Llama 3: divides pair i's frequency; empty: none
+  // Multiplies cos and sin. 0: kYarn has 0.1 · ln(factor) + 1, all others 1.
+  double attention_factor = 0;
+  std::vector<float> divisors;  // divides pair i's frequency; empty: none
+  // kLongRope: the divisors of sequences whose context is above original_context. One set serves
+  // all positions of a sequence, so that it does not matter when a key was computed.
+  std::vector<float> long_divisors;
 };
 
 // RopeConfig::divisors as Llama 3.1 and 3.2 have them: frequencies that turn at least
@@ -29,12 +33,17 @@ std::vector<float> llama3_divisors(int64_t n_rot, double theta, double factor,
                                    double low_frequency_factor, double high_frequency_factor,
                                    double original_context);
 
+// RopeConfig::attention_factor of LongRoPE where a file has none: √(1 + ln(scale) /
+// ln(original_context)), 1 for a scale of at most 1 (source: the `longrope` type of transformers).
+double long_rope_factor(double scale, double original_context);
+
 // The frequency of each pair and the magnitude of cos and sin, computed once per model.
 class Rope {
  public:
   Rope() = default;
   explicit Rope(const RopeConfig& config);
 
+  // A default-constructed Rope has no pairs: nothing is rotated.
   // cos and sin of every row's position in the batch: {rows, n_rot/2} each, in scratch memory.
   // Angles are computed in double, with our own sine and cosine.
   struct Angles {
@@ -49,6 +58,8 @@ class Rope {
  private:
   int64_t n_rot_ = 0;
   std::vector<double> frequencies_;
+  std::vector<double> long_frequencies_;  // empty: all contexts have the same
+  double original_context_ = 0;
   double magnitude_ = 1;
 };
 

@@ -44,9 +44,24 @@ struct AttentionWeights {
   std::array<const Linear*, 3> readers() const { return {&q, &k, &v}; }  // of the block's input
 };
 
+enum class Activation : uint8_t { kSilu, kGelu };
+
 struct GatedMlpWeights {
   Linear gate, up, down;
+  Activation activation = Activation::kSilu;                             // of gate
   std::array<const Linear*, 2> readers() const { return {&gate, &up}; }  // of the block's input
+};
+
+// An MLP without a gate: down(gelu(up(x))).
+struct MlpWeights {
+  Linear up, down;
+  std::array<const Linear*, 1> readers() const { return {&up}; }  // of the block's input
+};
+
+// (x − mean) / sqrt(variance + eps) · weight + bias (Ba et al. 2016, arXiv:1607.06450).
+struct LayerNorm {
+  Vector weight, bias;
+  float eps = 0;
 };
 
 // One weight of every expert of a layer: `n` packed matrices of one layout and shape, `stride`

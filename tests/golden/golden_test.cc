@@ -22,9 +22,9 @@ using trace::Site;
 class KeepingProbe final : public trace::Probe {
  public:
   bool wants(Site site, int) const override {
-    return site == Site::kEmbed || site == Site::kResidPost || site == Site::kPattern ||
-           site == Site::kLogits || site == Site::kRouterLogits || site == Site::kExpertIndices ||
-           site == Site::kExpertWeights;
+    return site == Site::kEmbed || site == Site::kPosEmbed || site == Site::kResidPost ||
+           site == Site::kPattern || site == Site::kLogits || site == Site::kRouterLogits ||
+           site == Site::kExpertIndices || site == Site::kExpertWeights;
   }
   void observe(const trace::TapEvent& event) override {
     std::vector<float>& values = kept[{event.site, event.layer}];
@@ -99,6 +99,8 @@ TEST_P(Golden, MatchesTheReference) {
   runner.set_probes({&probe});
   inference::SequenceState sequence(pages);
   const testing::SafeTensor& tokens = golden.at("tokens");
+  // As the reference, which chooses rotary factors by the number of tokens.
+  runner.set_context(static_cast<int64_t>(tokens.elements()));
   const inference::StepInput input{
       &sequence, {tokens.ints(), tokens.elements()}, inference::WantLogits::kAll};
   auto rows = runner.step(std::span(&input, 1));
@@ -116,8 +118,12 @@ TEST_P(Golden, MatchesTheReference) {
         << attention;
   }
   if (m.n_experts > 0) expect_routing(golden, probe, static_cast<int>(m.n_layers));
+  if (m.learned_positions) {
+    EXPECT_LT(distance(golden.at("pos_embed"), probe.kept.at({Site::kPosEmbed, -1})), kBound);
+  }
   // Every tensor that the reference gave was compared.
-  EXPECT_EQ(golden.size(), static_cast<size_t>(3 + (m.n_experts > 0 ? 5 : 2) * m.n_layers));
+  const int64_t once = 3 + (m.learned_positions ? 1 : 0), per_layer = m.n_experts > 0 ? 5 : 2;
+  EXPECT_EQ(golden.size(), static_cast<size_t>(once + per_layer * m.n_layers));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Golden,

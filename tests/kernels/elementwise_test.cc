@@ -3,6 +3,7 @@
 #include <cfenv>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "tests/kernels/kernels_testing.h"
 
@@ -253,6 +254,77 @@ TEST(Elementwise, SiluMulWithinBoundWithTheBitsOfRef) {
         EXPECT_NEAR(static_cast<double>(out[i]), exact,
                     std::fabs(exact) * testing::gamma_f32(7) + 1e-35)
             << table->name << ' ' << gate[i];
+      }
+    }
+  }
+}
+
+// up == nullptr leaves gelu(gate) alone.
+TEST(GeluMul, EqualsTheDefinitionAndTheReference) {
+  std::mt19937 random(29);
+  for (const KernelTable* table : testing::runnable_tables()) {
+    for (const int64_t n : kLengths) {
+      for (const bool gated : {true, false}) {
+        Guarded<float> gate(n, 4), up(n, 4), out(n, 4), expected(n, 4);
+        fill(gate, random, 8);
+        fill(up, random);
+        const float special[] = {0.0f, -0.0f, 12.0f, -12.0f, 1e30f, -1e30f, 1e-40f, kNan};
+        for (int64_t i = 0; i < n && n > 8 && i < 8; ++i) gate[i] = special[i];
+        table->gelu_mul(gate.data(), gated ? up.data() : nullptr, n, out.data());
+        ref_table()->gelu_mul(gate.data(), gated ? up.data() : nullptr, n, expected.data());
+        ASSERT_TRUE(out.intact());
+        for (int64_t i = 0; i < n; ++i) {
+          if (std::isnan(gate[i])) {
+            EXPECT_TRUE(std::isnan(out[i])) << table->name;
+            continue;
+          }
+          EXPECT_TRUE(testing::same_bits(out[i], expected[i])) << table->name << ' ' << gate[i];
+          const auto x = static_cast<double>(gate[i]);
+          const double u = gated ? static_cast<double>(up[i]) : 1.0;
+          const double inner = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+          const double exact = 0.5 * x * (1 + std::tanh(inner)) * u;
+          // 1 + tanh is near 0 for negative x: errors are relative to x. The argument of tanh has
+          // five roundings and those of its two constants, and moves tanh by no more than 0.45 of
+          // its relative error; tanh: 2 ulp; one sum, three products.
+          EXPECT_NEAR(static_cast<double>(out[i]), exact,
+                      std::fabs(x * u) * testing::gamma_f32(12) + 1e-44)
+              << table->name << ' ' << gate[i];
+        }
+      }
+    }
+  }
+}
+
+TEST(SoftCap, EqualsTheDefinitionAndTheReference) {
+  std::mt19937 random(31);
+  for (const KernelTable* table : testing::runnable_tables()) {
+    for (const int64_t n : kLengths) {
+      for (const float cap : {0.5f, 30.0f}) {
+        Guarded<float> x(n, 4), out(n, 4), expected(n, 4);
+        fill(x, random, 40);
+        const float special[] = {0.0f, -0.0f, 1e30f, -1e30f, 1e-40f, kNan};
+        for (int64_t i = 0; i < n && n > 8 && i < 6; ++i) x[i] = special[i];
+        table->soft_cap(x.data(), cap, n, out.data());
+        ref_table()->soft_cap(x.data(), cap, n, expected.data());
+        ASSERT_TRUE(out.intact());
+        for (int64_t i = 0; i < n; ++i) {
+          if (std::isnan(x[i])) {
+            EXPECT_TRUE(std::isnan(out[i])) << table->name;
+            continue;
+          }
+          EXPECT_TRUE(testing::same_bits(out[i], expected[i])) << table->name << ' ' << x[i];
+          const auto c = static_cast<double>(cap);
+          const double exact = c * std::tanh(static_cast<double>(x[i]) / c);
+          // One quotient, tanh within 2 ulp, one product. A subnormal quotient is rounded to a step
+          // of 2^-149, which is then multiplied.
+          EXPECT_NEAR(static_cast<double>(out[i]), exact,
+                      std::fabs(exact) * testing::gamma_f32(6) + (c + 1) * 0x1p-149)
+              << table->name << ' ' << x[i];
+        }
+        table->soft_cap(x.data(), cap, n, x.data());  // in place
+        for (int64_t i = 0; i < n; ++i) {
+          EXPECT_TRUE(std::isnan(x[i]) || testing::same_bits(out[i], x[i])) << table->name;
+        }
       }
     }
   }

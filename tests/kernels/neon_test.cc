@@ -53,6 +53,8 @@ TEST(NeonTable, SharesNoEntryWithRef) {
   EXPECT_NE(neon->rope, ref->rope);
   EXPECT_NE(neon->add, ref->add);
   EXPECT_NE(neon->silu_mul, ref->silu_mul);
+  EXPECT_NE(neon->gelu_mul, ref->gelu_mul);
+  EXPECT_NE(neon->soft_cap, ref->soft_cap);
   EXPECT_NE(neon->store_key, ref->store_key);
   EXPECT_NE(neon->store_value, ref->store_value);
   EXPECT_NE(neon->attention_tile, ref->attention_tile);

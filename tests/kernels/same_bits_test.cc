@@ -142,6 +142,10 @@ TEST(SameBitsOnX86AndArm, RowsOfNumbers) {
     EXPECT_EQ(digest(out), 0x5962030703879537u) << table->name << " rope";
     table->silu_mul(x.data(), w.data(), kLength, out.data());
     EXPECT_EQ(digest(out), 0x26C12474D884C5A7u) << table->name << " silu_mul";
+    table->gelu_mul(x.data(), w.data(), kLength, out.data());
+    EXPECT_EQ(digest(out), 0x4C783D502ED61C53u) << table->name << " gelu_mul";
+    table->soft_cap(x.data(), 0.75f, kLength, out.data());
+    EXPECT_EQ(digest(out), 0x5021DB25931EFE7Eu) << table->name << " soft_cap";
   }
 }
 

@@ -34,7 +34,8 @@ class RandomWeights final : public arch::WeightSource {
     if (row.optional && !keep_optional_) return ops::Matrix{};
     // A vocabulary's size is free; blocked types need rows of whole blocks.
     DType type = cols % 32 == 0 ? type_ : DType::kF32;
-    add(row, layer, type, Shape{rows, cols}, 1.0f / std::sqrt(static_cast<float>(cols)));
+    add(row, layer, type, Shape{row.of > 0 ? row.of : rows, cols},
+        1.0f / std::sqrt(static_cast<float>(cols)));
     ops::Matrix out;
     out.packed.rows = rows;
     out.packed.cols = cols;
@@ -43,7 +44,7 @@ class RandomWeights final : public arch::WeightSource {
   Result<ops::Vector> vector(const arch::TensorRow& row, int64_t layer, int64_t n,
                              int64_t) override {
     if (row.optional && !keep_optional_) return ops::Vector{};
-    add(row, layer, DType::kF32, Shape{n}, 0.2f, 1.0f);
+    add(row, layer, DType::kF32, Shape{row.of > 0 ? row.of : n}, 0.2f, 1.0f);
     const auto* data = reinterpret_cast<const float*>(tensors.back()->bytes.data());
     return ops::Vector{data, n};
   }
@@ -68,6 +69,7 @@ class RandomWeights final : public arch::WeightSource {
  private:
   void add(const arch::TensorRow& row, int64_t layer, DType type, const Shape& shape, float spread,
            float centre = 0) {
+    if (row.first > 0) return;  // a part of the tensor that was made last
     std::string name(row.gguf);
     if (const size_t at = name.find("{l}"); at != std::string::npos) {
       name.replace(at, 3, std::to_string(layer));

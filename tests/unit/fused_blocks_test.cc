@@ -112,7 +112,7 @@ TEST_P(FusedBlocks, a_product_onto_the_residual_is_product_then_addition) {
   const Rows residual = copy(plain, before, s.tokens, s.rows);
   const Rows out = plain.make(s.tokens, s.rows);
   project(plain, copy(plain, x, s.tokens, s.cols), w.linear, out);
-  add_residual(plain, trace::Site::kResidMid, 0, residual, out);
+  add_residual(plain, kAfterAttention, 0, residual, out);
 
   const Rows fused = copy(plain, before, s.tokens, s.rows);
   project_onto(plain, kAfterAttention, 0, copy(plain, x, s.tokens, s.cols), w.linear, fused);

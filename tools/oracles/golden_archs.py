@@ -64,7 +64,8 @@ class Arch:
         return model.model.layers
 
     def embedding(self, model):
-        return model.model.embed_tokens
+        """Where the residual stream begins; None: at the first layer."""
+        return None
 
     def gain(self, name: str, spec: Spec) -> float:
         """A matrix is drawn from N(0, gain / √inputs): unit variance through products, patterns far
@@ -233,7 +234,30 @@ class Gemma3(Gemma2):
 
 
 class Olmo2(Arch):
+    """OLMo 2; with a window OLMo 3, whose files have the same architecture."""
+
     name = "olmo2"
+
+    def config(self, spec, vocab_size):
+        self.kind = "olmo3" if "sliding_window" in spec.options else "olmo2"
+        return super().config(spec, vocab_size)
+
+    def model_type(self):
+        return self.kind
+
+    def rope_parameters(self, spec):
+        scaled = super().rope_parameters(spec)
+        if self.kind == "olmo2":
+            return scaled
+        plain = {"rope_type": "default", "rope_theta": spec.theta}
+        return {"full_attention": scaled, "sliding_attention": plain}
+
+    def hparams(self, writer, spec, config):
+        super().hparams(writer, spec, config)
+        if "sliding_window" in spec.options:
+            writer.add_sliding_window(config.sliding_window)
+            writer.add_sliding_window_pattern(
+                [kind == "sliding_attention" for kind in config.layer_types])
 
 
 class SmolLM3(PairedRows):

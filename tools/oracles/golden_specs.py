@@ -78,6 +78,19 @@ def mixture(name: str, *experts: int, d_expert: int = 16, **options) -> Spec:
     return Spec(name, arch=arch, options=sizes | own, **options)
 
 
+def of(arch: str):
+    """Makes specs of `arch`, named after it."""
+    return lambda name, **options: Spec(f"{arch}-{name}", arch=arch, **options)
+
+
+gemma2, gemma3, olmo2, smollm3, granite, phi3, gpt2 = (
+    of(arch) for arch in ("gemma2", "gemma3", "olmo2", "smollm3", "granite", "phi3", "gpt2"))
+
+LONGROPE = {"rope_type": "longrope", "original_max_position_embeddings": 32}
+MULTIPLIERS = {"attention_multiplier": 0.25, "embedding_multiplier": 3.0,
+               "residual_multiplier": 0.4, "logits_scaling": 2.5}
+
+
 QUANT = {"d_model": 64, "d_ff": 96, "tied": True}
 
 SPECS = [
@@ -154,4 +167,62 @@ SPECS = [
     mixture("mixtral-8-use-2", 8, 2, theta=1e6),
     mixture("mixtral-one-used-tied", 5, 1, n_kv_heads=1, tied=True, positions=40),
     mixture("mixtral-q8_0", 4, 2, d_expert=32, dtype="Q8_0", d_model=64, tied=True),
+    # Windows are shorter than the prompts, soft caps in the range of what they cap.
+    gemma2("window", tied=True, n_layers=3, positions=40, options={
+        "sliding_window": 8, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 4.0}),
+    gemma2("window-of-one-mqa-head-dim-40", tied=True, n_heads=3, n_kv_heads=1, d_model=36,
+           head_dim=40, d_ff=53, positions=13, eps=1e-2, options={
+               "sliding_window": 1, "attn_logit_softcapping": 50.0,
+               "final_logit_softcapping": 30.0}),
+    gemma2("window-of-a-tile", tied=True, n_heads=2, n_kv_heads=1, positions=96, options={
+        "sliding_window": 64, "attn_logit_softcapping": 20.0, "final_logit_softcapping": 30.0}),
+    gemma2("query-scale", tied=True, head_dim=12, options={
+        "sliding_window": 8, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0,
+        "query_pre_attn_scalar": 3}, peer_ignores="attention.scale"),
+    gemma2("46-layers", tied=True, n_layers=46, d_model=12, n_heads=2, n_kv_heads=1, head_dim=8,
+           d_ff=10, positions=10, options={
+               "sliding_window": 4, "attn_logit_softcapping": 50.0,
+               "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 6}),
+    gemma2("q8_0", dtype="Q8_0", options={
+        "sliding_window": 8, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 4.0},
+           **QUANT),
+    gemma3("window-two-bases", tied=True, n_layers=7, d_model=24, d_ff=30, head_dim=8,
+           positions=20, theta=1e6, options={"sliding_window": 6}),
+    gemma3("local-base-scaled", tied=True, n_layers=7, d_model=24, d_ff=30, n_heads=3,
+           n_kv_heads=1, head_dim=16, positions=24, theta=1e5, local_theta=500.0,
+           rope={"rope_type": "linear", "factor": 4.0}, options={
+               "sliding_window": 5, "final_logit_softcapping": 4.0}),
+    gemma3("query-scale-untied", n_heads=2, n_kv_heads=2, head_dim=20, d_model=30, eps=1e-2,
+           options={"sliding_window": 8, "query_pre_attn_scalar": 5},
+           peer_ignores="attention.scale"),
+    olmo2("mha", theta=5e5, n_kv_heads=4),
+    olmo2("gqa-head-dim-10-odd-sizes", d_model=30, n_heads=3, n_kv_heads=1, d_ff=53, positions=40,
+          eps=1e-2),
+    olmo2("rope-yarn", n_heads=2, n_kv_heads=1, rope=YARN, positions=40),
+    olmo2("olmo3-window", n_layers=4, n_heads=2, n_kv_heads=1, rope=YARN, positions=40,
+          options={"sliding_window": 8}),
+    smollm3("five-layers", n_layers=5, d_model=24, d_ff=30, tied=True, theta=5e6),
+    smollm3("mqa-untied-yarn", n_layers=4, d_model=24, n_heads=3, n_kv_heads=1, d_ff=37, rope=YARN,
+            positions=40),
+    granite("multipliers", options=MULTIPLIERS),
+    granite("multipliers-tied-mqa", tied=True, d_model=36, n_heads=3, n_kv_heads=1, d_ff=53,
+            theta=1e7, options={**MULTIPLIERS, "logits_scaling": 0.25}),
+    granite("biases", tied=True, options={**MULTIPLIERS, "attention_bias": True,
+                                          "mlp_bias": True}),
+    phi3("mha", n_kv_heads=4),
+    phi3("gqa-tied-odd-sizes", d_model=30, n_heads=3, n_kv_heads=1, d_ff=53, tied=True, positions=13),
+    phi3("window", n_heads=2, n_kv_heads=1, positions=40, tied=True, options={"sliding_window": 8},
+         peer_ignores="attention.sliding_window"),
+    phi3("partial-rotary", d_model=40, n_heads=2, n_kv_heads=1, tied=True,
+         rope={"rope_type": "default", "partial_rotary_factor": 0.6}),
+    phi3("longrope-short", n_heads=2, n_kv_heads=1, rope=LONGROPE, tied=True, positions=32,
+         peer_ignores="a context below 256, which it rounds up"),
+    phi3("longrope-long", n_heads=2, n_kv_heads=1, rope=LONGROPE, tied=True, positions=40),
+    phi3("longrope-partial", d_model=40, n_heads=2, n_kv_heads=1, tied=True, positions=40,
+         rope={**LONGROPE, "partial_rotary_factor": 0.8}),
+    phi3("q4_0", dtype="Q4_0", **QUANT),
+    gpt2("small", n_kv_heads=4, tied=True),
+    gpt2("odd-sizes", d_model=30, n_heads=3, n_kv_heads=3, d_ff=53, tied=True, positions=40, eps=1e-2),
+    gpt2("one-head-untied", n_heads=1, n_kv_heads=1, positions=13),
+    gpt2("q8_0", dtype="Q8_0", n_heads=2, n_kv_heads=2, **QUANT),
 ]

@@ -125,4 +125,24 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) noexcep
   }
 }
 
+void gelu_mul(const float* gate, const float* up, int64_t n, float* out) noexcept {
+  const float32x4_t one = vdupq_n_f32(1.0f), half = vdupq_n_f32(0.5f);
+  for (int64_t i = 0; i < n; i += 4) {
+    const float32x4_t x = load_first(gate + i, n - i);
+    const float32x4_t cubic =
+        vaddq_f32(vdupq_n_f32(kGelu1), vmulq_f32(vdupq_n_f32(kGelu3), vmulq_f32(x, x)));
+    const float32x4_t gelu =
+        vmulq_f32(vmulq_f32(half, x), vaddq_f32(one, tanh4(vmulq_f32(x, cubic))));
+    store_first(out + i, n - i, up == nullptr ? gelu : vmulq_f32(gelu, load_first(up + i, n - i)));
+  }
+}
+
+void soft_cap(const float* x, float cap, int64_t n, float* out) noexcept {
+  const float32x4_t caps = vdupq_n_f32(cap);
+  for (int64_t i = 0; i < n; i += 4) {
+    const float32x4_t y = tanh4(vdivq_f32(load_first(x + i, n - i), caps));
+    store_first(out + i, n - i, vmulq_f32(caps, y));
+  }
+}
+
 }  // namespace cutaway::kernels::neon

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/exp_constants.h"
 #include "kernels/math.h"
 #include "kernels/ref/ref.h"
 
@@ -79,6 +80,18 @@ void add(const float* a, const float* b, int64_t n, float* out) noexcept {
 
 void silu_mul(const float* gate, const float* up, int64_t n, float* out) noexcept {
   for (int64_t i = 0; i < n; ++i) out[i] = gate[i] / (1.0f + exp_f32(-gate[i])) * up[i];
+}
+
+void gelu_mul(const float* gate, const float* up, int64_t n, float* out) noexcept {
+  for (int64_t i = 0; i < n; ++i) {
+    const float x = gate[i];
+    const float gelu = 0.5f * x * (1.0f + tanh_f32(x * (kGelu1 + kGelu3 * (x * x))));
+    out[i] = up == nullptr ? gelu : gelu * up[i];
+  }
+}
+
+void soft_cap(const float* x, float cap, int64_t n, float* out) noexcept {
+  for (int64_t i = 0; i < n; ++i) out[i] = cap * tanh_f32(x[i] / cap);
 }
 
 }  // namespace cutaway::kernels::ref

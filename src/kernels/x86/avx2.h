@@ -29,6 +29,8 @@ float rms_norm(const float* x, const float* weight, float eps, int64_t n, float*
 void rope(float* x, const float* cos, const float* sin, int64_t n_rot, bool interleaved) noexcept;
 void add(const float* a, const float* b, int64_t n, float* out) noexcept;
 void silu_mul(const float* gate, const float* up, int64_t n, float* out) noexcept;
+void gelu_mul(const float* gate, const float* up, int64_t n, float* out) noexcept;
+void soft_cap(const float* x, float cap, int64_t n, float* out) noexcept;
 
 void store_key(KvType type, const float* key, int64_t d, int64_t p, void* k) noexcept;
 void store_value(KvType type, const float* value, int64_t d, int64_t p, void* v) noexcept;

@@ -131,4 +131,25 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) noexcep
   }
 }
 
+void gelu_mul(const float* gate, const float* up, int64_t n, float* out) noexcept {
+  const __m256 one = _mm256_set1_ps(1.0f), half = _mm256_set1_ps(0.5f);
+  for (int64_t i = 0; i < n; i += 8) {
+    const __m256 x = load_first(gate + i, n - i);
+    const __m256 cubic = _mm256_add_ps(_mm256_set1_ps(kGelu1),
+                                       _mm256_mul_ps(_mm256_set1_ps(kGelu3), _mm256_mul_ps(x, x)));
+    const __m256 gelu =
+        _mm256_mul_ps(_mm256_mul_ps(half, x), _mm256_add_ps(one, tanh8(_mm256_mul_ps(x, cubic))));
+    store_first(out + i, n - i,
+                up == nullptr ? gelu : _mm256_mul_ps(gelu, load_first(up + i, n - i)));
+  }
+}
+
+void soft_cap(const float* x, float cap, int64_t n, float* out) noexcept {
+  const __m256 caps = _mm256_set1_ps(cap);
+  for (int64_t i = 0; i < n; i += 8) {
+    const __m256 y = tanh8(_mm256_div_ps(load_first(x + i, n - i), caps));
+    store_first(out + i, n - i, _mm256_mul_ps(caps, y));
+  }
+}
+
 }  // namespace cutaway::kernels::avx2

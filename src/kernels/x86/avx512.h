@@ -32,6 +32,8 @@ float rms_norm(const float* x, const float* weight, float eps, int64_t n, float*
 void rope(float* x, const float* cos, const float* sin, int64_t n_rot, bool interleaved) noexcept;
 void add(const float* a, const float* b, int64_t n, float* out) noexcept;
 void silu_mul(const float* gate, const float* up, int64_t n, float* out) noexcept;
+void gelu_mul(const float* gate, const float* up, int64_t n, float* out) noexcept;
+void soft_cap(const float* x, float cap, int64_t n, float* out) noexcept;
 
 void attention_tile(const AttentionTileArgs& args) noexcept;
 void attention_merge(float tile_max, float tile_sum, const float* tile_out, int64_t d_v, float* max,

@@ -122,4 +122,25 @@ void silu_mul(const float* gate, const float* up, int64_t n, float* out) noexcep
   }
 }
 
+void gelu_mul(const float* gate, const float* up, int64_t n, float* out) noexcept {
+  const __m512 one = _mm512_set1_ps(1.0f), half = _mm512_set1_ps(0.5f);
+  for (int64_t i = 0; i < n; i += 16) {
+    const __m512 x = load_first(gate + i, n - i);
+    const __m512 cubic = _mm512_add_ps(_mm512_set1_ps(kGelu1),
+                                       _mm512_mul_ps(_mm512_set1_ps(kGelu3), _mm512_mul_ps(x, x)));
+    const __m512 gelu =
+        _mm512_mul_ps(_mm512_mul_ps(half, x), _mm512_add_ps(one, tanh16(_mm512_mul_ps(x, cubic))));
+    store_first(out + i, n - i,
+                up == nullptr ? gelu : _mm512_mul_ps(gelu, load_first(up + i, n - i)));
+  }
+}
+
+void soft_cap(const float* x, float cap, int64_t n, float* out) noexcept {
+  const __m512 caps = _mm512_set1_ps(cap);
+  for (int64_t i = 0; i < n; i += 16) {
+    const __m512 y = tanh16(_mm512_div_ps(load_first(x + i, n - i), caps));
+    store_first(out + i, n - i, _mm512_mul_ps(caps, y));
+  }
+}
+
 }  // namespace cutaway::kernels::avx512
