@@ -70,11 +70,11 @@ int print_list(bool json) {
   // One of each size: --json has every type.
   const std::vector<std::string> shown = {"F32",  "F16",  "Q8_0", "Q6_K", "Q5_K",
                                           "Q4_1", "Q4_K", "Q3_K", "Q2_K"};
-  std::string out = fmt::format("{:<15} {:<8} {:>10}", "shape", "arch", "parameters");
+  std::string out = fmt::format("{:<17} {:<8} {:>10}", "shape", "arch", "parameters");
   for (const std::string& type : shown) out += fmt::format(" {:>9}", type);
   out += "\n";
   for (const SynthesisShape& s : shapes) {
-    out += fmt::format("{:<15} {:<8} {:>8.1f} M", s.name, s.architecture, millions(s.parameters));
+    out += fmt::format("{:<17} {:<8} {:>8.1f} M", s.name, s.architecture, millions(s.parameters));
     for (const auto& [type, size] : s.bytes) {
       if (std::find(shown.begin(), shown.end(), type) == shown.end()) continue;
       out += fmt::format(" {:>9}", human_bytes(static_cast<double>(size)));

@@ -69,6 +69,10 @@ Json ModelImpl::info(bool tensors) const {
               {"tensor_count", file.tensors.size()},
               {"load_ms", load_ms_},
               {"metadata", std::move(metadata)}};
+  if (m.n_experts > 0) {
+    out["experts"] = m.n_experts;
+    out["experts_used"] = m.n_experts_used;
+  }
   if (tensors) {
     Json list = Json::array();
     for (const StoredTensor& tensor : file.tensors) {

@@ -49,6 +49,7 @@ struct TensorRow {
   bool optional = false;
   // of > 0: the rows from `first` on of a tensor of `of` rows, which several share.
   int64_t first = 0, of = 0;
+  bool stays_f32 = false;  // quantisers leave it as it is: a router, whose choices are discrete
 };
 
 // One weight of all experts of a layer. Files hold it in one of three forms: stacked, {n_experts,

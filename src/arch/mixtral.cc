@@ -42,7 +42,8 @@ constexpr DecoderRows kRows{
 // One an expert: in GGUF files from before experts were stacked, in Hugging Face's from before
 // transformers 5.
 constexpr MoeRows kExperts{
-    .router = {"blk.{l}.ffn_gate_inp.weight", "model.layers.{l}.block_sparse_moe.gate.weight"},
+    .router = {"blk.{l}.ffn_gate_inp.weight", "model.layers.{l}.block_sparse_moe.gate.weight",
+               Transform::kNone, false, 0, 0, true},
     .gate = {"blk.{l}.ffn_gate_exps.weight", "", "blk.{l}.ffn_gate.{e}.weight",
              "model.layers.{l}.block_sparse_moe.experts.{e}.w1.weight",
              "blk.{l}.ffn_gate_up_exps.weight", "model.layers.{l}.mlp.experts.gate_up_proj", 0},

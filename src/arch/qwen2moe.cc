@@ -31,7 +31,8 @@ constexpr DecoderRows kRows{
 };
 
 constexpr MoeRows kExperts{
-    .router = {"blk.{l}.ffn_gate_inp.weight", "model.layers.{l}.mlp.gate.weight"},
+    .router = {"blk.{l}.ffn_gate_inp.weight", "model.layers.{l}.mlp.gate.weight", Transform::kNone,
+               false, 0, 0, true},
     .gate = {"blk.{l}.ffn_gate_exps.weight", "", "blk.{l}.ffn_gate.{e}.weight",
              "model.layers.{l}.mlp.experts.{e}.gate_proj.weight", "blk.{l}.ffn_gate_up_exps.weight",
              "model.layers.{l}.mlp.experts.gate_up_proj", 0},
@@ -43,7 +44,8 @@ constexpr MoeRows kExperts{
              ""},
     .normalize = false,
     .shared_weight = {"blk.{l}.ffn_gate_inp_shexp.weight",
-                      "model.layers.{l}.mlp.shared_expert_gate.weight"},
+                      "model.layers.{l}.mlp.shared_expert_gate.weight", Transform::kNone, false,
+                      true},
     .shared_gate = {"blk.{l}.ffn_gate_shexp.weight",
                     "model.layers.{l}.mlp.shared_expert.gate_proj.weight"},
     .shared_up = {"blk.{l}.ffn_up_shexp.weight",

@@ -29,7 +29,8 @@ constexpr DecoderRows kRows{
 };
 
 constexpr MoeRows kExperts{
-    .router = {"blk.{l}.ffn_gate_inp.weight", "model.layers.{l}.mlp.gate.weight"},
+    .router = {"blk.{l}.ffn_gate_inp.weight", "model.layers.{l}.mlp.gate.weight", Transform::kNone,
+               false, 0, 0, true},
     .gate = {"blk.{l}.ffn_gate_exps.weight", "", "blk.{l}.ffn_gate.{e}.weight",
              "model.layers.{l}.mlp.experts.{e}.gate_proj.weight", "blk.{l}.ffn_gate_up_exps.weight",
              "model.layers.{l}.mlp.experts.gate_up_proj", 0},

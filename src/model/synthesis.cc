@@ -34,7 +34,8 @@ class Recorder final : public arch::WeightSource {
     CUTAWAY_SPAN(span, "model::Recorder::matrix", "tensor", row.gguf, "layer", layer);
     ops::Matrix matrix;
     if (!present(row)) return matrix;
-    add(row, layer, Kind::kMatrix, Shape{row.of > 0 ? row.of : rows, cols});
+    add(row, layer, row.stays_f32 ? Kind::kRouter : Kind::kMatrix,
+        Shape{row.of > 0 ? row.of : rows, cols});
     matrix.packed.rows = rows;
     matrix.packed.cols = cols;
     CUTAWAY_OUT(span, "rows", rows, "cols", cols);
@@ -49,6 +50,7 @@ class Recorder final : public arch::WeightSource {
     const bool computed = constant != shape_.constants.end();
     add(row, layer,
         computed                      ? Kind::kConstant
+        : row.stays_f32               ? Kind::kRouter
         : row.gguf.ends_with(".bias") ? Kind::kBias
                                       : Kind::kGain,
         Shape{row.of > 0 ? row.of : n});
@@ -124,7 +126,8 @@ class Producer {
         pool_(pool),
         cols_(tensor.shape[tensor.shape.rank() - 1]),
         row_bytes_(dtype_bytes(type_, static_cast<size_t>(cols_))) {
-    if (tensor.kind == Kind::kMatrix) spread_ = 1 / std::sqrt(static_cast<float>(cols_));
+    if (tensor.kind == Kind::kMatrix || tensor.kind == Kind::kRouter)
+      spread_ = 1 / std::sqrt(static_cast<float>(cols_));
     if (tensor.kind == Kind::kBias) spread_ = kBiasSpread;
     if (tensor.kind == Kind::kGain) {
       spread_ = kGainSpread;

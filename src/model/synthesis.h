@@ -17,6 +17,7 @@ namespace cutaway::model {
 struct SynthesisTensor {
   enum class Kind : uint8_t {
     kMatrix,    // of the type that was asked for, ~N(0, 1/√columns): activations stay of order 1
+    kRouter,    // F32, as random as a matrix
     kGain,      // of a norm: F32, ~N(1, 0.1)
     kBias,      // F32, ~N(0, 0.1)
     kConstant,  // F32, computed

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <map>
 #include <numbers>
+#include <set>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -144,6 +145,26 @@ bool has_products(const std::string& file) {
   EXPECT_TRUE(model.ok()) << model.error().message;
   return std::all_of((*model)->tensors.begin(), (*model)->tensors.end(),
                      [](const auto& t) { return kernels::layout_of(t.dtype).has_value(); });
+}
+
+// A layer of a mixture at its real width: the file loads, routers stay F32, and its experts are
+// used.
+TEST_F(Synthesis, AMixtureRoutesOverAllItsExperts) {
+  make(request("qwen1.5-moe-a2.7b", "Q4_0", 1));
+  auto file = formats::open_gguf(path("m.gguf"));
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_EQ((*file)->find_tensor("blk.0.ffn_gate_inp.weight")->dtype, DType::kF32);
+  EXPECT_EQ((*file)->find_tensor("blk.0.ffn_down_exps.weight")->dtype, DType::kQ4_0);
+  EXPECT_EQ((*file)->find_tensor("blk.0.ffn_down_exps.weight")->shape, (Shape{60, 2048, 1408}));
+  auto taps = this->taps(path("m.gguf"), {"blocks.0.mlp.hook_expert_indices",
+                                          "blocks.0.mlp.hook_router_logits", "logits"});
+  const testing::SafeTensor& experts = taps.at("blocks.0.mlp.hook_expert_indices");
+  EXPECT_EQ(experts.shape, (std::vector<int64_t>{1, 5, 4}));
+  EXPECT_EQ(taps.at("blocks.0.mlp.hook_router_logits").shape, (std::vector<int64_t>{1, 5, 60}));
+  std::set<float> met(experts.floats(), experts.floats() + experts.elements());
+  // Attention over random weights is nearly even, so tokens resemble one another; not all alike.
+  EXPECT_GT(met.size(), 4u);
+  EXPECT_GT(rms(taps.at("logits")), 0.1);
 }
 
 TEST_F(Synthesis, EveryTypeLoadsAndWritesFiniteNumbers) {
