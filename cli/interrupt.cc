@@ -13,21 +13,34 @@ void on_interrupt(int signal) {
     std::raise(signal);
     return;
   }
-  g_interrupted = 1;
+  g_interrupted = signal;
+}
+
+// A signal that was ignored when the program started (a shell's background job, nohup) stays so.
+void handle(int signal) {
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;  // without SA_RESTART
+  sigemptyset(&action.sa_mask);
+  struct sigaction before = {};
+  sigaction(signal, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
 }
 
 }  // namespace
 
 void handle_signals() {
-  struct sigaction action = {};
-  action.sa_handler = on_interrupt;  // without SA_RESTART
-  sigemptyset(&action.sa_mask);
-  // A shell's background job starts with SIGINT ignored; that choice stays.
-  struct sigaction before = {};
-  sigaction(SIGINT, nullptr, &before);
-  if (before.sa_handler != SIG_IGN) sigaction(SIGINT, &action, nullptr);
+  handle(SIGINT);
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+}
+
+void interrupt_on_termination() {
+  handle(SIGTERM);
+  handle(SIGHUP);
+}
+
+int interrupt_status() {
+  return 128 + (g_interrupted != 0 ? static_cast<int>(g_interrupted) : SIGINT);
 }
 
 bool interrupted() { return g_interrupted != 0; }

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "cli/exit_status.h"
+#include "cli/interrupt.h"
 #include "cli/terminal.h"
 
 namespace cutaway::cli {
@@ -65,7 +66,7 @@ int report(const Error& error) {
     case ErrorCode::kInvalidArgument:
       return kWrongUsage;
     case ErrorCode::kCancelled:
-      return kInterrupted;
+      return interrupt_status();
     default:
       return kFailed;
   }

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/exit_status.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
@@ -130,6 +131,7 @@ int synth_command(int argc, char** argv) {
   request.seed = synth.seed.value_or(0);
   request.threads = static_cast<int>(synth.threads.value_or(0));
   request.overwrite = synth.force;
+  interrupt_on_termination();
   ProgressBar bar(300);
   auto made = synthesize(request, bar.callback());
   bar.clear();

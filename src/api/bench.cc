@@ -4,6 +4,7 @@
 #include "api/impl.h"
 #include "api/limits.h"
 #include "base/clock.h"
+#include "base/guard.h"
 
 namespace cutaway {
 namespace {
@@ -202,60 +203,62 @@ Status run_tests(Bench& bench, const BenchRequest& request, const api::CostModel
 }  // namespace
 
 Result<Json> bench(const Model& model, const BenchRequest& request, const SessionOptions& options) {
-  const auto& impl = static_cast<const ModelImpl&>(model);
-  Engine::Impl& engine = impl.engine();
-  const trace::Attach attach(engine.tracer.get());
-  CUTAWAY_SPAN(span, "api::bench", "prefill", request.prefill, "decode", request.decode, "depths",
-               request.depth.size(), "repetitions", request.repetitions);
-  CUTAWAY_ASSIGN(const api::ResolvedSession resolved,
-                 api::resolve_session(options, impl.model(), engine));
-  CUTAWAY_TRY(check(request, resolved.context));
-  const kv::Geometry geometry = api::kv_geometry(impl.model(), resolved.cache_type);
-  const int64_t batch = std::max<int64_t>(1, request.decode > 0 ? most(request.batch) : 1);
-  const int64_t pages = batch * kv::Geometry::pages_for(longest(request));
-  CUTAWAY_TRY(api::check_memory(geometry, pages,
-                                "sequences: " + std::to_string(batch) + " of up to " +
-                                    std::to_string(longest(request)) + " tokens",
-                                "batch"));
-  const std::scoped_lock lock(engine.working);
-  Bench bench{impl,
-              {impl.model(), *engine.selection.table, *engine.pool, resolved.precise},
-              {geometry, pages},
-              resolved.prefill_chunk,
-              {}};
-  const api::CostModel costs(impl.model().transformer().products(), *engine.selection.table,
-                             resolved.precise,
-                             static_cast<double>(geometry.page_bytes()) / kernels::kTilePositions);
-  api::MachineLimits limits;
-  std::vector<std::string> warnings = resolved.warnings;
-  bool with_limits = request.limits;
-  const auto measure = [&] {
-    if (!with_limits) return;
-    auto measured = api::measure_limits(*engine.selection.table, *engine.pool, kLimitNs);
-    if (measured.ok()) {
-      limits.keep_better(*measured);
-    } else {  // the tests are worth having without
-      with_limits = false;
-      warnings.push_back("the machine's limits are left out: " + measured.error().message);
+  return guarded("the measurement", [&]() -> Result<Json> {
+    const auto& impl = static_cast<const ModelImpl&>(model);
+    Engine::Impl& engine = impl.engine();
+    const trace::Attach attach(engine.tracer.get());
+    CUTAWAY_SPAN(span, "api::bench", "prefill", request.prefill, "decode", request.decode, "depths",
+                 request.depth.size(), "repetitions", request.repetitions);
+    CUTAWAY_ASSIGN(const api::ResolvedSession resolved,
+                   api::resolve_session(options, impl.model(), engine));
+    CUTAWAY_TRY(check(request, resolved.context));
+    const kv::Geometry geometry = api::kv_geometry(impl.model(), resolved.cache_type);
+    const int64_t batch = std::max<int64_t>(1, request.decode > 0 ? most(request.batch) : 1);
+    const int64_t pages = batch * kv::Geometry::pages_for(longest(request));
+    CUTAWAY_TRY(api::check_memory(geometry, pages,
+                                  "sequences: " + std::to_string(batch) + " of up to " +
+                                      std::to_string(longest(request)) + " tokens",
+                                  "batch"));
+    const std::scoped_lock lock(engine.working);
+    Bench bench{impl,
+                {impl.model(), *engine.selection.table, *engine.pool, resolved.precise},
+                {geometry, pages},
+                resolved.prefill_chunk,
+                {}};
+    const api::CostModel costs(
+        impl.model().transformer().products(), *engine.selection.table, resolved.precise,
+        static_cast<double>(geometry.page_bytes()) / kernels::kTilePositions);
+    api::MachineLimits limits;
+    std::vector<std::string> warnings = resolved.warnings;
+    bool with_limits = request.limits;
+    const auto measure = [&] {
+      if (!with_limits) return;
+      auto measured = api::measure_limits(*engine.selection.table, *engine.pool, kLimitNs);
+      if (measured.ok()) {
+        limits.keep_better(*measured);
+      } else {  // the tests are worth having without
+        with_limits = false;
+        warnings.push_back("the machine's limits are left out: " + measured.error().message);
+      }
+    };
+    measure();
+    std::vector<Measured> done;
+    const Status status = run_tests(bench, request, costs, done);
+    const bool cancelled = !status.ok() && status.error().code == ErrorCode::kCancelled;
+    if (!status.ok() && !cancelled) return status.error();
+    if (!cancelled) measure();
+    Json runs = Json::array();
+    for (const Measured& measured : done) {
+      runs.push_back(to_json(measured, engine.pool->size(), with_limits ? &limits : nullptr));
     }
-  };
-  measure();
-  std::vector<Measured> done;
-  const Status status = run_tests(bench, request, costs, done);
-  const bool cancelled = !status.ok() && status.error().code == ErrorCode::kCancelled;
-  if (!status.ok() && !cancelled) return status.error();
-  if (!cancelled) measure();
-  Json runs = Json::array();
-  for (const Measured& measured : done) {
-    runs.push_back(to_json(measured, engine.pool->size(), with_limits ? &limits : nullptr));
-  }
-  CUTAWAY_OUT(span, "runs", runs.size(), "cancelled", cancelled);
-  Json out = {{"runs", std::move(runs)},
-              {"session", api::session_json(resolved, engine)},
-              {"warnings", warnings},
-              {"cancelled", cancelled}};
-  if (with_limits) out["limits"] = limits.to_json();
-  return out;
+    CUTAWAY_OUT(span, "runs", runs.size(), "cancelled", cancelled);
+    Json out = {{"runs", std::move(runs)},
+                {"session", api::session_json(resolved, engine)},
+                {"warnings", warnings},
+                {"cancelled", cancelled}};
+    if (with_limits) out["limits"] = limits.to_json();
+    return out;
+  });
 }
 
 }  // namespace cutaway

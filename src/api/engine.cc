@@ -4,6 +4,7 @@
 #include "api/impl.h"
 #include "base/clock.h"
 #include "base/cpu_features.h"
+#include "base/guard.h"
 #include "cutaway/model_store.h"
 #include "trace/sinks.h"
 
@@ -15,48 +16,52 @@ Engine::Engine(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
 Result<std::shared_ptr<Engine>> Engine::create(const EngineOptions& options) {
-  constexpr int kMaxThreads = 1024;
-  if (options.threads < 0 || options.threads > kMaxThreads) {
-    return Error{ErrorCode::kInvalidArgument,
-                 "threads is " + std::to_string(options.threads) + ", must be 1 to " +
-                     std::to_string(kMaxThreads) + ", or 0 for what the machine can use",
-                 "threads"};
-  }
-  auto impl = std::make_shared<Impl>();
-  CUTAWAY_ASSIGN(impl->selection, kernels::select_table(options.force_isa));
-  impl->pool = std::make_unique<ThreadPool>(options.threads);
-  if (const int processors = usable_cpus(); impl->pool->size() > processors) {
-    impl->warnings.push_back("threads: " + std::to_string(impl->pool->size()) + " threads share " +
-                             std::to_string(processors) +
-                             (processors == 1 ? " processor" : " processors") +
-                             "; more threads than processors make nothing faster");
-  }
-  return std::shared_ptr<Engine>(new Engine(std::move(impl)));
+  return guarded("starting the engine", [&]() -> Result<std::shared_ptr<Engine>> {
+    constexpr int kMaxThreads = 1024;
+    if (options.threads < 0 || options.threads > kMaxThreads) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "threads is " + std::to_string(options.threads) + ", must be 1 to " +
+                       std::to_string(kMaxThreads) + ", or 0 for what the machine can use",
+                   "threads"};
+    }
+    auto impl = std::make_shared<Impl>();
+    CUTAWAY_ASSIGN(impl->selection, kernels::select_table(options.force_isa));
+    impl->pool = std::make_unique<ThreadPool>(options.threads);
+    if (const int processors = usable_cpus(); impl->pool->size() > processors) {
+      impl->warnings.push_back("threads: " + std::to_string(impl->pool->size()) +
+                               " threads share " + std::to_string(processors) +
+                               (processors == 1 ? " processor" : " processors") +
+                               "; more threads than processors make nothing faster");
+    }
+    return std::shared_ptr<Engine>(new Engine(std::move(impl)));
+  });
 }
 
 Result<std::shared_ptr<Model>> Engine::load(const std::string& model, const ProgressFn& progress) {
-  const int64_t start = now_ns();
-  const std::scoped_lock lock(impl_->working);
-  const trace::Attach attach(impl_->tracer.get());
-  CUTAWAY_PHASE(span, trace::Phase::kStartup, "api::Engine::load", "model", model, "threads",
-                impl_->pool->size(), "kernels", impl_->selection.table->name);
-  CUTAWAY_ASSIGN(const std::string path, ModelStore().resolve(model));
-  const auto report = [&](uint64_t done, uint64_t total) {
-    return !progress || progress({"load", done, total});
-  };
-  CUTAWAY_ASSIGN(std::shared_ptr<const model::LoadedModel> loaded,
-                 model::LoadedModel::load(path, *impl_->pool, report));
-  const double load_ms = static_cast<double>(now_ns() - start) / 1e6;
-  if (trace::enabled()) {
-    // Inference only reads: these two are printed again after the answer, and must be equal.
-    trace::event("weights.hash", "when", "loaded", "file_xxh3", loaded->file_hash(), "packed_xxh3",
-                 loaded->packed_hash().hex());
-  }
-  const std::string name = std::filesystem::path(path).stem().string();
-  CUTAWAY_OUT(span, "name", name, "architecture", loaded->architecture(), "parameters",
-              loaded->parameters(), "ms", load_ms);
-  return std::shared_ptr<Model>(
-      std::make_shared<api::ModelImpl>(impl_, std::move(loaded), name, load_ms));
+  return guarded("loading the model", [&]() -> Result<std::shared_ptr<Model>> {
+    const int64_t start = now_ns();
+    const std::scoped_lock lock(impl_->working);
+    const trace::Attach attach(impl_->tracer.get());
+    CUTAWAY_PHASE(span, trace::Phase::kStartup, "api::Engine::load", "model", model, "threads",
+                  impl_->pool->size(), "kernels", impl_->selection.table->name);
+    CUTAWAY_ASSIGN(const std::string path, ModelStore().resolve(model));
+    const auto report = [&](uint64_t done, uint64_t total) {
+      return !progress || progress({"load", done, total});
+    };
+    CUTAWAY_ASSIGN(std::shared_ptr<const model::LoadedModel> loaded,
+                   model::LoadedModel::load(path, *impl_->pool, report));
+    const double load_ms = static_cast<double>(now_ns() - start) / 1e6;
+    if (trace::enabled()) {
+      // Inference only reads: these two are printed again after the answer, and must be equal.
+      trace::event("weights.hash", "when", "loaded", "file_xxh3", loaded->file_hash(),
+                   "packed_xxh3", loaded->packed_hash().hex());
+    }
+    const std::string name = std::filesystem::path(path).stem().string();
+    CUTAWAY_OUT(span, "name", name, "architecture", loaded->architecture(), "parameters",
+                loaded->parameters(), "ms", load_ms);
+    return std::shared_ptr<Model>(
+        std::make_shared<api::ModelImpl>(impl_, std::move(loaded), name, load_ms));
+  });
 }
 
 void Engine::trace_to_stream(std::FILE* stream, TraceLevel level, bool colour) {
@@ -64,12 +69,14 @@ void Engine::trace_to_stream(std::FILE* stream, TraceLevel level, bool colour) {
 }
 
 Status Engine::trace_to_file(const std::string& path, TraceLevel level) {
-  const auto make = path.ends_with(".perfetto.json") ? trace::make_perfetto_sink
-                    : path.ends_with(".otlp.jsonl")  ? trace::make_otlp_sink
-                                                     : trace::make_jsonl_sink;
-  CUTAWAY_ASSIGN(std::shared_ptr<trace::Sink> sink, make(path));
-  impl_->tracer->add_sink(std::move(sink), api::to_trace_level(level));
-  return {};
+  return guarded("the trace", [&]() -> Status {
+    const auto make = path.ends_with(".perfetto.json") ? trace::make_perfetto_sink
+                      : path.ends_with(".otlp.jsonl")  ? trace::make_otlp_sink
+                                                       : trace::make_jsonl_sink;
+    CUTAWAY_ASSIGN(std::shared_ptr<trace::Sink> sink, make(path));
+    impl_->tracer->add_sink(std::move(sink), api::to_trace_level(level));
+    return {};
+  });
 }
 
 Status Engine::flush_trace() { return impl_->tracer->flush(); }

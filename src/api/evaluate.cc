@@ -6,6 +6,7 @@
 
 #include "api/impl.h"
 #include "base/clock.h"
+#include "base/guard.h"
 #include "inspect/evaluation.h"
 
 namespace cutaway {
@@ -157,81 +158,83 @@ Json baseline_json(const ModelImpl& baseline, const EvaluationOutcome& outcome) 
 
 Result<Json> evaluate(const Model& model, const Model* baseline, const EvaluationRequest& request,
                       const SessionOptions& options) {
-  const auto& ours = static_cast<const ModelImpl&>(model);
-  const auto* theirs = static_cast<const ModelImpl*>(baseline);
-  Engine::Impl& engine = ours.engine();
-  const trace::Attach attach(engine.tracer.get());
-  CUTAWAY_PHASE(span, trace::Phase::kRequest, "api::evaluate", "model", ours.name(), "baseline",
-                theirs == nullptr ? std::string() : theirs->name(), "context", options.context);
-  CUTAWAY_ASSIGN(const api::ResolvedSession resolved,
-                 api::resolve_session(options, ours.model(), engine));
-  CUTAWAY_ASSIGN(const std::vector<int32_t> tokens, tokens_of(request, ours));
-  CUTAWAY_ASSIGN(EvaluationPlan plan,
-                 plan_of(request, options, tokens, ours, resolved.prefill_chunk));
-  std::vector<std::string> warnings = engine.warnings;
-  plan.layers = request.layers && theirs != nullptr;
-  if (theirs != nullptr) {
-    if (&theirs->engine() != &engine) {
-      return wrong("baseline", "the two models belong to different engines; load both into one");
+  return guarded("the evaluation", [&]() -> Result<Json> {
+    const auto& ours = static_cast<const ModelImpl&>(model);
+    const auto* theirs = static_cast<const ModelImpl*>(baseline);
+    Engine::Impl& engine = ours.engine();
+    const trace::Attach attach(engine.tracer.get());
+    CUTAWAY_PHASE(span, trace::Phase::kRequest, "api::evaluate", "model", ours.name(), "baseline",
+                  theirs == nullptr ? std::string() : theirs->name(), "context", options.context);
+    CUTAWAY_ASSIGN(const api::ResolvedSession resolved,
+                   api::resolve_session(options, ours.model(), engine));
+    CUTAWAY_ASSIGN(const std::vector<int32_t> tokens, tokens_of(request, ours));
+    CUTAWAY_ASSIGN(EvaluationPlan plan,
+                   plan_of(request, options, tokens, ours, resolved.prefill_chunk));
+    std::vector<std::string> warnings = engine.warnings;
+    plan.layers = request.layers && theirs != nullptr;
+    if (theirs != nullptr) {
+      if (&theirs->engine() != &engine) {
+        return wrong("baseline", "the two models belong to different engines; load both into one");
+      }
+      SessionOptions window = options;
+      window.context = plan.window;
+      CUTAWAY_TRY(api::resolve_session(window, theirs->model(), engine));
+      CUTAWAY_TRY(check_vocabularies(ours, *theirs));
+      std::string reason = why_not_layers(ours, *theirs);
+      if (plan.layers && !reason.empty()) {
+        plan.layers = false;
+        warnings.push_back(std::move(reason));
+      }
     }
-    SessionOptions window = options;
-    window.context = plan.window;
-    CUTAWAY_TRY(api::resolve_session(window, theirs->model(), engine));
-    CUTAWAY_TRY(check_vocabularies(ours, *theirs));
-    std::string reason = why_not_layers(ours, *theirs);
-    if (plan.layers && !reason.empty()) {
-      plan.layers = false;
-      warnings.push_back(std::move(reason));
+    const int64_t pages = kv::Geometry::pages_for(plan.window);
+    const auto fits = [&](const ModelImpl& m) -> Result<kv::Geometry> {
+      const kv::Geometry geometry = api::kv_geometry(m.model(), resolved.cache_type);
+      CUTAWAY_TRY(api::check_memory(geometry, pages,
+                                    fmt::format("windows of {} tokens", plan.window), "context"));
+      return geometry;
+    };
+    const std::scoped_lock lock(engine.working);
+    CUTAWAY_ASSIGN(const kv::Geometry geometry, fits(ours));
+    kv::PagePool pool(geometry, pages);
+    inference::Runner runner(ours.model(), *engine.selection.table, *engine.pool, resolved.precise);
+    runner.set_context(plan.window);
+    const inspect::Evaluated evaluated{runner, pool};
+    const auto progress = [&](int64_t done, int64_t total) {
+      return !request.progress || request.progress({"eval", static_cast<uint64_t>(done),
+                                                    static_cast<uint64_t>(total), "tokens"});
+    };
+    const int64_t start = now_ns();
+    std::optional<Result<EvaluationOutcome>> outcome;
+    if (theirs == nullptr) {
+      outcome = inspect::evaluate(evaluated, nullptr, *engine.pool, plan, progress);
+    } else {
+      CUTAWAY_ASSIGN(const kv::Geometry base_geometry, fits(*theirs));
+      kv::PagePool base_pool(base_geometry, pages);
+      inference::Runner base_runner(theirs->model(), *engine.selection.table, *engine.pool,
+                                    resolved.precise);
+      base_runner.set_context(plan.window);
+      const inspect::Evaluated base{base_runner, base_pool};
+      outcome = inspect::evaluate(evaluated, &base, *engine.pool, plan, progress);
     }
-  }
-  const int64_t pages = kv::Geometry::pages_for(plan.window);
-  const auto fits = [&](const ModelImpl& m) -> Result<kv::Geometry> {
-    const kv::Geometry geometry = api::kv_geometry(m.model(), resolved.cache_type);
-    CUTAWAY_TRY(api::check_memory(geometry, pages, fmt::format("windows of {} tokens", plan.window),
-                                  "context"));
-    return geometry;
-  };
-  const std::scoped_lock lock(engine.working);
-  CUTAWAY_ASSIGN(const kv::Geometry geometry, fits(ours));
-  kv::PagePool pool(geometry, pages);
-  inference::Runner runner(ours.model(), *engine.selection.table, *engine.pool, resolved.precise);
-  runner.set_context(plan.window);
-  const inspect::Evaluated evaluated{runner, pool};
-  const auto progress = [&](int64_t done, int64_t total) {
-    return !request.progress || request.progress({"eval", static_cast<uint64_t>(done),
-                                                  static_cast<uint64_t>(total), "tokens"});
-  };
-  const int64_t start = now_ns();
-  std::optional<Result<EvaluationOutcome>> outcome;
-  if (theirs == nullptr) {
-    outcome = inspect::evaluate(evaluated, nullptr, *engine.pool, plan, progress);
-  } else {
-    CUTAWAY_ASSIGN(const kv::Geometry base_geometry, fits(*theirs));
-    kv::PagePool base_pool(base_geometry, pages);
-    inference::Runner base_runner(theirs->model(), *engine.selection.table, *engine.pool,
-                                  resolved.precise);
-    base_runner.set_context(plan.window);
-    const inspect::Evaluated base{base_runner, base_pool};
-    outcome = inspect::evaluate(evaluated, &base, *engine.pool, plan, progress);
-  }
-  if (!outcome->ok()) return outcome->error();
-  const EvaluationOutcome& measured = **outcome;
-  const double seconds = static_cast<double>(now_ns() - start) / 1e9;
-  const auto done = static_cast<double>(measured.windows * plan.window);
-  Json out = {{"model", ours.name()},
-              {"tokens", tokens.size()},
-              {"windows", measured.windows},
-              {"window", plan.window},
-              {"warmup", plan.warmup},
-              {"scored", measured.nll.size()},
-              {"left_out", static_cast<int64_t>(tokens.size()) - measured.windows * plan.window}};
-  add_scores(measured.nll, measured.hit, out);
-  if (theirs != nullptr) out["baseline"] = baseline_json(*theirs, measured);
-  out["timings"] = {{"total_ms", seconds * 1e3}, {"tokens_per_second", done / seconds}};
-  out["warnings"] = warnings;
-  out["cancelled"] = measured.cancelled;
-  CUTAWAY_OUT(span, "windows", measured.windows, "scored", measured.nll.size());
-  return out;
+    if (!outcome->ok()) return outcome->error();
+    const EvaluationOutcome& measured = **outcome;
+    const double seconds = static_cast<double>(now_ns() - start) / 1e9;
+    const auto done = static_cast<double>(measured.windows * plan.window);
+    Json out = {{"model", ours.name()},
+                {"tokens", tokens.size()},
+                {"windows", measured.windows},
+                {"window", plan.window},
+                {"warmup", plan.warmup},
+                {"scored", measured.nll.size()},
+                {"left_out", static_cast<int64_t>(tokens.size()) - measured.windows * plan.window}};
+    add_scores(measured.nll, measured.hit, out);
+    if (theirs != nullptr) out["baseline"] = baseline_json(*theirs, measured);
+    out["timings"] = {{"total_ms", seconds * 1e3}, {"tokens_per_second", done / seconds}};
+    out["warnings"] = warnings;
+    out["cancelled"] = measured.cancelled;
+    CUTAWAY_OUT(span, "windows", measured.windows, "scored", measured.nll.size());
+    return out;
+  });
 }
 
 }  // namespace cutaway

@@ -4,6 +4,7 @@
 #include "api/impl.h"
 #include "api/record.h"
 #include "base/clock.h"
+#include "base/guard.h"
 #include "base/utf8.h"
 
 namespace cutaway::api {
@@ -41,6 +42,19 @@ class SessionImpl final : public Session {
 
   Result<Generation> generate(const GenerateRequest& request, const StreamFn& on_token) override {
     const std::scoped_lock lock(engine_->working);
+    bool done = false;
+    auto generation = guarded("the answer", [&]() -> Result<Generation> {
+      auto out = generate_observed(request, on_token);
+      done = true;
+      return out;
+    });
+    // What an exception left half done is not built upon.
+    if (!done) sequence_.truncate(0);
+    return generation;
+  }
+
+ private:
+  Result<Generation> generate_observed(const GenerateRequest& request, const StreamFn& on_token) {
     const trace::Attach attach(engine_->tracer.get());
     const std::string run = new_ulid();
     sequence_.run = trace::t_context.tracer->name_run(run);
@@ -64,7 +78,6 @@ class SessionImpl final : public Session {
     return generation;
   }
 
- private:
   Result<Generation> generate_traced(const GenerateRequest& request, const StreamFn& on_token,
                                      const std::string& run) {
     const int64_t start = now_ns();

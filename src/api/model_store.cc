@@ -13,6 +13,7 @@
 
 #include "api/built_in.h"
 #include "api/package.h"
+#include "base/guard.h"
 #include "base/suggest.h"
 #include "trace/trace.h"
 
@@ -126,40 +127,42 @@ Status check_name(const std::string& name) {
 ModelStore::ModelStore(std::string home) : home_(home.empty() ? default_home() : std::move(home)) {}
 
 Result<std::string> ModelStore::resolve(const std::string& model) const {
-  CUTAWAY_SPAN(span, "api::ModelStore::resolve", "model", model);
-  if (model.empty()) {
-    return Error{ErrorCode::kInvalidArgument, "model is empty; a path or a name is needed",
-                 "model"};
-  }
-  CUTAWAY_ASSIGN(const std::string name, follow_aliases(model));
-  std::error_code error;
-  if (fs::exists(name, error)) {
-    CUTAWAY_OUT(span, "path", name);
-    return name;
-  }
-  // Permission denied, a name too long, …: the system's own words.
-  if (error) {
-    return Error{ErrorCode::kIo, fmt::format("cannot open '{}': {}", name, error.message()),
-                 "model"};
-  }
-  const std::vector<InstalledModel> installed = list();
-  for (const InstalledModel& m : installed) {
-    if (m.name == name) {
-      CUTAWAY_OUT(span, "path", m.path);
-      return m.path;
+  return guarded("finding the model", [&]() -> Result<std::string> {
+    CUTAWAY_SPAN(span, "api::ModelStore::resolve", "model", model);
+    if (model.empty()) {
+      return Error{ErrorCode::kInvalidArgument, "model is empty; a path or a name is needed",
+                   "model"};
     }
-  }
-  // A file with a built-in model's bytes answers to that name, whatever it is called.
-  if (const api::BuiltInSource* source = api::find_built_in(name); source != nullptr) {
+    CUTAWAY_ASSIGN(const std::string name, follow_aliases(model));
+    std::error_code error;
+    if (fs::exists(name, error)) {
+      CUTAWAY_OUT(span, "path", name);
+      return name;
+    }
+    // Permission denied, a name too long, …: the system's own words.
+    if (error) {
+      return Error{ErrorCode::kIo, fmt::format("cannot open '{}': {}", name, error.message()),
+                   "model"};
+    }
+    const std::vector<InstalledModel> installed = list();
     for (const InstalledModel& m : installed) {
-      if (m.bytes != source->bytes) continue;
-      CUTAWAY_ASSIGN(const std::string sha256, api::sha256_of_file(m.path));
-      if (sha256 != source->sha256) continue;
-      CUTAWAY_OUT(span, "path", m.path);
-      return m.path;
+      if (m.name == name) {
+        CUTAWAY_OUT(span, "path", m.path);
+        return m.path;
+      }
     }
-  }
-  return not_found(name, installed);
+    // A file with a built-in model's bytes answers to that name, whatever it is called.
+    if (const api::BuiltInSource* source = api::find_built_in(name); source != nullptr) {
+      for (const InstalledModel& m : installed) {
+        if (m.bytes != source->bytes) continue;
+        CUTAWAY_ASSIGN(const std::string sha256, api::sha256_of_file(m.path));
+        if (sha256 != source->sha256) continue;
+        CUTAWAY_OUT(span, "path", m.path);
+        return m.path;
+      }
+    }
+    return not_found(name, installed);
+  });
 }
 
 std::vector<InstalledModel> ModelStore::list() const {
@@ -190,34 +193,37 @@ std::vector<BuiltInModel> ModelStore::built_in() const {
 }
 
 Status ModelStore::remove(const std::string& name) {
-  CUTAWAY_SPAN(span, "api::ModelStore::remove", "name", name);
-  CUTAWAY_TRY(check_name(name));
-  const std::vector<InstalledModel> installed = list();
-  for (const InstalledModel& m : installed) {
-    if (m.name != name) continue;
-    std::error_code error;
-    if (!fs::remove(m.path, error) && error) {
-      return Error{ErrorCode::kIo, fmt::format("cannot remove '{}': {}", m.path, error.message())};
+  return guarded("removing the model", [&]() -> Status {
+    CUTAWAY_SPAN(span, "api::ModelStore::remove", "name", name);
+    CUTAWAY_TRY(check_name(name));
+    const std::vector<InstalledModel> installed = list();
+    for (const InstalledModel& m : installed) {
+      if (m.name != name) continue;
+      std::error_code error;
+      if (!fs::remove(m.path, error) && error) {
+        return Error{ErrorCode::kIo,
+                     fmt::format("cannot remove '{}': {}", m.path, error.message())};
+      }
+      fs::remove(m.path + ".sha256", error);  // may not be there
+      CUTAWAY_OUT(span, "path", m.path);
+      return {};
     }
-    fs::remove(m.path + ".sha256", error);  // may not be there
-    CUTAWAY_OUT(span, "path", m.path);
-    return {};
-  }
-  // An alias is not followed: removing through another name would surprise.
-  CUTAWAY_ASSIGN(const std::string target, follow_aliases(name));
-  if (target != name) {
+    // An alias is not followed: removing through another name would surprise.
+    CUTAWAY_ASSIGN(const std::string target, follow_aliases(name));
+    if (target != name) {
+      return Error{ErrorCode::kNotFound,
+                   fmt::format("'{}' is an alias of '{}', not an installed model", name, target),
+                   "name"};
+    }
+    std::vector<std::string> names;
+    names.reserve(installed.size());
+    for (const InstalledModel& m : installed) names.push_back(m.name);
     return Error{ErrorCode::kNotFound,
-                 fmt::format("'{}' is an alias of '{}', not an installed model", name, target),
+                 names.empty() ? fmt::format("the model '{}' is not installed (none is)", name)
+                               : fmt::format("the model '{}' is not installed (installed: {})",
+                                             name, fmt::join(names, ", ")),
                  "name"};
-  }
-  std::vector<std::string> names;
-  names.reserve(installed.size());
-  for (const InstalledModel& m : installed) names.push_back(m.name);
-  return Error{ErrorCode::kNotFound,
-               names.empty() ? fmt::format("the model '{}' is not installed (none is)", name)
-                             : fmt::format("the model '{}' is not installed (installed: {})", name,
-                                           fmt::join(names, ", ")),
-               "name"};
+  });
 }
 
 }  // namespace cutaway

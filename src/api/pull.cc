@@ -15,6 +15,7 @@
 
 #include "api/built_in.h"
 #include "api/package.h"
+#include "base/guard.h"
 #include "base/suggest.h"
 #include "cutaway/model_store.h"
 #include "trace/trace.h"
@@ -175,40 +176,43 @@ Status install(const api::BuiltInSource& source, const std::string& folder,
 }  // namespace
 
 Result<InstalledModel> ModelStore::pull(const std::string& name, const ProgressFn& progress) {
-  CUTAWAY_SPAN(span, "api::ModelStore::pull", "name", name);
-  const api::BuiltInSource* source = api::find_built_in(name);
-  if (source == nullptr) return unknown_name(name);
+  return guarded("getting the model", [&]() -> Result<InstalledModel> {
+    CUTAWAY_SPAN(span, "api::ModelStore::pull", "name", name);
+    const api::BuiltInSource* source = api::find_built_in(name);
+    if (source == nullptr) return unknown_name(name);
 
-  const std::string folder = home_ + "/models";
-  const std::string file_name = name + ".gguf", target = folder + "/" + file_name;
-  const InstalledModel installed{name, target, source->bytes, source->sha256};
-  const auto is_installed = [&] {
-    std::error_code ignored;
-    return fs::is_regular_file(target, ignored) && fs::file_size(target, ignored) == source->bytes;
-  };
-  if (is_installed()) return installed;
+    const std::string folder = home_ + "/models";
+    const std::string file_name = name + ".gguf", target = folder + "/" + file_name;
+    const InstalledModel installed{name, target, source->bytes, source->sha256};
+    const auto is_installed = [&] {
+      std::error_code ignored;
+      return fs::is_regular_file(target, ignored) &&
+             fs::file_size(target, ignored) == source->bytes;
+    };
+    if (is_installed()) return installed;
 
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return unwritable(folder, error.message());
-  PullLock lock;
-  CUTAWAY_TRY(lock.take(folder, progress));
-  if (is_installed()) return installed;  // the pull that we waited for did it
-  if (fs::exists(fs::symlink_status(target, error))) {
-    return Error{ErrorCode::kInvalidFile,
-                 fmt::format("'{}' is there already, but is not the built-in model ({} bytes); "
-                             "`cutaway rm {}` removes it",
-                             target, source->bytes, name),
-                 "name"};
-  }
-  const Status done = install(*source, folder, target, progress);
-  if (!done.ok()) {
-    return done.error().code == ErrorCode::kCancelled ? done.error()
-                                                      : done.error().within("pulling " + name);
-  }
-  record_sha256(target, file_name, source->sha256);
-  CUTAWAY_OUT(span, "path", target);
-  return installed;
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) return unwritable(folder, error.message());
+    PullLock lock;
+    CUTAWAY_TRY(lock.take(folder, progress));
+    if (is_installed()) return installed;  // the pull that we waited for did it
+    if (fs::exists(fs::symlink_status(target, error))) {
+      return Error{ErrorCode::kInvalidFile,
+                   fmt::format("'{}' is there already, but is not the built-in model ({} bytes); "
+                               "`cutaway rm {}` removes it",
+                               target, source->bytes, name),
+                   "name"};
+    }
+    const Status done = install(*source, folder, target, progress);
+    if (!done.ok()) {
+      return done.error().code == ErrorCode::kCancelled ? done.error()
+                                                        : done.error().within("pulling " + name);
+    }
+    record_sha256(target, file_name, source->sha256);
+    CUTAWAY_OUT(span, "path", target);
+    return installed;
+  });
 }
 
 }  // namespace cutaway

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "base/clock.h"
+#include "base/guard.h"
 #include "base/suggest.h"
 #include "base/thread_pool.h"
 #include "formats/quantize_row.h"
@@ -157,42 +158,44 @@ std::vector<std::string> synthesis_types() {
 }
 
 Result<SynthesisResult> synthesize(const SynthesisRequest& request, const ProgressFn& progress) {
-  CUTAWAY_SPAN(span, "api::synthesize", "shape", request.shape, "type", request.type, "output",
-               request.output, "layers", request.layers, "seed", request.seed, "threads",
-               request.threads);
-  const int64_t start = now_ns();
-  CUTAWAY_ASSIGN(const Found found, find_shape(request.shape));
-  CUTAWAY_ASSIGN(const DType type, find_type(request.type));
-  if (request.threads < 0 || request.threads > kMaxThreads) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("threads is {}, must be 1 to {}, or 0 for what the machine can use",
-                             request.threads, kMaxThreads),
-                 "threads"};
-  }
-  CUTAWAY_ASSIGN(const model::Synthesis plan,
-                 model::plan_synthesis(*found.architecture, found.shape, request.layers));
-  CUTAWAY_TRY(check_output(request));
-  ThreadPool pool(request.threads);
-  formats::GgufWriter writer;
-  model::add_synthesis_metadata(plan, found.shape.name, type, writer);
-  const auto report = [&](uint64_t done, uint64_t total) {
-    return !progress || progress({"write", done, total});
-  };
-  model::add_synthesis_tensors(plan, type, request.seed, pool, report, writer);
-  CUTAWAY_TRY(writer.check());
-  const uint64_t bytes = writer.file_bytes();
-  CUTAWAY_TRY(check_space(request.output, bytes));
-  const Status written = writer.write(request.output, request.overwrite);
-  if (!written.ok()) {
-    CUTAWAY_TRY(check_output(request));  // what came there meanwhile says it better
-    return written.error();
-  }
-  const double write_ms = static_cast<double>(now_ns() - start) / 1e6;
-  CUTAWAY_OUT(span, "bytes", bytes, "parameters", plan.parameters, "ms", write_ms);
-  return SynthesisResult{
-      request.output,      found.shape.name, plan.architecture,   dtype_name(type),
-      plan.shape.n_layers, plan.parameters,  plan.tensors.size(), bytes,
-      request.seed,        write_ms};
+  return guarded("making the model", [&]() -> Result<SynthesisResult> {
+    CUTAWAY_SPAN(span, "api::synthesize", "shape", request.shape, "type", request.type, "output",
+                 request.output, "layers", request.layers, "seed", request.seed, "threads",
+                 request.threads);
+    const int64_t start = now_ns();
+    CUTAWAY_ASSIGN(const Found found, find_shape(request.shape));
+    CUTAWAY_ASSIGN(const DType type, find_type(request.type));
+    if (request.threads < 0 || request.threads > kMaxThreads) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("threads is {}, must be 1 to {}, or 0 for what the machine can use",
+                               request.threads, kMaxThreads),
+                   "threads"};
+    }
+    CUTAWAY_ASSIGN(const model::Synthesis plan,
+                   model::plan_synthesis(*found.architecture, found.shape, request.layers));
+    CUTAWAY_TRY(check_output(request));
+    ThreadPool pool(request.threads);
+    formats::GgufWriter writer;
+    model::add_synthesis_metadata(plan, found.shape.name, type, writer);
+    const auto report = [&](uint64_t done, uint64_t total) {
+      return !progress || progress({"write", done, total});
+    };
+    model::add_synthesis_tensors(plan, type, request.seed, pool, report, writer);
+    CUTAWAY_TRY(writer.check());
+    const uint64_t bytes = writer.file_bytes();
+    CUTAWAY_TRY(check_space(request.output, bytes));
+    const Status written = writer.write(request.output, request.overwrite);
+    if (!written.ok()) {
+      CUTAWAY_TRY(check_output(request));  // what came there meanwhile says it better
+      return written.error();
+    }
+    const double write_ms = static_cast<double>(now_ns() - start) / 1e6;
+    CUTAWAY_OUT(span, "bytes", bytes, "parameters", plan.parameters, "ms", write_ms);
+    return SynthesisResult{
+        request.output,      found.shape.name, plan.architecture,   dtype_name(type),
+        plan.shape.n_layers, plan.parameters,  plan.tensors.size(), bytes,
+        request.seed,        write_ms};
+  });
 }
 
 }  // namespace cutaway

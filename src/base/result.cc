@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/guard.h"
+
 namespace cutaway {
 
 const char* error_code_name(ErrorCode code) {
@@ -33,5 +35,14 @@ void check_failed(const char* condition, const char* file, int line) noexcept {
   std::abort();
 }
 }  // namespace internal
+
+Error out_of_memory(const char* what) {
+  return {ErrorCode::kTooLarge, std::string("there is not enough memory for ") + what, "memory"};
+}
+
+Error no_thread(const char* what, const std::system_error& error) {
+  return {ErrorCode::kIo, std::string("cannot start a thread for ") + what + ": " + error.what(),
+          "threads"};
+}
 
 }  // namespace cutaway

@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <exception>
 #include <span>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -204,8 +204,8 @@ void ThreadPool::Impl::start(size_t wanted) {
     try {
       worker.thread =
           std::thread([this, own = n_workers + 1, &worker] { worker_loop(own, worker); });
-    } catch (const std::system_error&) {
-      return;  // the system allows no more threads: the pool works with those it has
+    } catch (const std::exception&) {
+      return;  // no more threads, or no memory for one: the pool works with those it has
     }
     const std::string name = "cutaway-" + std::to_string(n_workers + 1);
     ::pthread_setname_np(worker.thread.native_handle(), name.c_str());

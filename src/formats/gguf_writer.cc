@@ -1,7 +1,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -141,7 +143,9 @@ class TemporaryFile {
   explicit TemporaryFile(const std::string& target) {
     static std::atomic<uint32_t> counter{0};
     path_ = fmt::format("{}.{}.{}.part", target, ::getpid(), counter.fetch_add(1));
+    remove_stale(target);
     fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd_ >= 0) ::flock(fd_, LOCK_EX | LOCK_NB);  // until closed: somebody is writing this
   }
   ~TemporaryFile() {
     if (fd_ < 0) return;
@@ -179,6 +183,31 @@ class TemporaryFile {
   }
 
  private:
+  // What earlier writers of the same target left that were killed: nobody holds its lock.
+  static void remove_stale(const std::string& target) {
+    const std::filesystem::path path(target);
+    const std::string begin = path.filename().string() + ".";
+    std::error_code error;
+    std::vector<std::string> stale;
+    const auto folder = path.parent_path().empty() ? "." : path.parent_path();
+    for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+         it.increment(error)) {
+      const std::string name = it->path().filename().string();
+      if (!name.starts_with(begin) || !name.ends_with(".part")) continue;
+      // Exactly the names that are made above: PID.N
+      const std::string_view middle = std::string_view(name).substr(
+          begin.size(),
+          name.size() - begin.size() - std::min(name.size() - begin.size(), size_t{5}));
+      const bool ours = std::count(middle.begin(), middle.end(), '.') == 1 &&
+                        middle.find_first_not_of("0123456789.") == std::string_view::npos;
+      const int fd = ours ? ::open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+      if (fd < 0) continue;
+      if (::flock(fd, LOCK_EX | LOCK_NB) == 0) stale.push_back(it->path().string());
+      ::close(fd);
+    }
+    for (const std::string& name : stale) ::unlink(name.c_str());
+  }
+
   // The disk works while the next bytes are made: the sync at the end is short, and a large file
   // does not fill the memory with pages that wait. A hint: where it fails, nothing is lost.
   void send_to_disk() {

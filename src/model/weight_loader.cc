@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/guard.h"
 #include "kernels/layout.h"
 #include "trace/trace.h"
 
@@ -374,13 +375,13 @@ Status WeightLoader::pack(ThreadPool& pool, const std::function<bool(uint64_t, u
     if (cancelled.load(std::memory_order_relaxed)) return;
     if (chunk == 0) {
       const trace::Inherit inherit(context);
-      if (beside) beside_status = beside();
+      if (beside) beside_status = guarded("the tokenizer", beside);
       return;
     }
     const Part& part = parts[chunk - 1];
     const Job& job = jobs_[part.job];
     const Rooms::Lease room(rooms);
-    packed[chunk - 1] = pack_part(part, room.bytes());
+    packed[chunk - 1] = guarded("the weights", [&] { return pack_part(part, room.bytes()); });
     const auto groups = static_cast<uint64_t>(part.group_end - part.group_begin);
     const uint64_t all_groups = static_cast<uint64_t>(job.rows + kernels::kGroupRows - 1) /
                                 static_cast<uint64_t>(kernels::kGroupRows);

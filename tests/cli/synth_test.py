@@ -116,6 +116,52 @@ def test_ctrl_c_leaves_nothing():
     assert not parts() and not (FOLDER / "big.gguf").exists()
 
 
+def begun(target: str) -> subprocess.Popen:
+    process = subprocess.Popen([program.binary(), "synth", "llama-3.1-8b", "Q4_1", target, "-t", "1"],
+                               cwd=FOLDER, env=program.environment(FOLDER), stderr=subprocess.PIPE)
+    end = time.monotonic() + 30
+    while not parts() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert parts(), "the file was not begun"
+    return process
+
+
+def test_termination_leaves_nothing():
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        process = begun("big.gguf")
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 128 + number and b"cancelled" in err, (process.returncode, err)
+        assert not parts() and not (FOLDER / "big.gguf").exists()
+
+
+def test_what_a_killed_one_left_goes_with_the_next():
+    """But not what another that still runs is writing, nor files of other names."""
+    killed = begun("m.gguf")
+    killed.kill()
+    killed.communicate()
+    left = set(parts())
+    assert len(left) == 1, left
+    others = [FOLDER / "m.gguf.notes.part", FOLDER / "m.gguf.1.x.part", FOLDER / "mm.gguf.1.2.part"]
+    for other in others:
+        other.write_text("mine")
+    running = subprocess.Popen([program.binary(), "synth", "llama-3.1-8b", "Q4_1", "m.gguf", "-t", "1"],
+                               cwd=FOLDER, env=program.environment(FOLDER), stderr=subprocess.PIPE)
+    end = time.monotonic() + 30
+    while left & set(parts()) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not left & set(parts()), "what the killed one left is still there"
+    time.sleep(0.2)
+    ok(["synth", "smollm2-135m", "Q4_1", "m.gguf", "--layers", "1"])
+    assert running.poll() is None
+    assert [p for p in parts() if f".{running.pid}." in str(p)], "a running writer lost its file"
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=30)
+    assert all(other.read_text() == "mine" for other in others)
+    for path in (*others, FOLDER / "m.gguf"):
+        path.unlink()
+
+
 def test_progress_on_a_terminal_is_drawn_and_removed():
     terminal = Terminal(["synth", "smollm2-1.7b", "Q8_0", "t.gguf"], FOLDER)
     terminal.wait_for("write ")
