@@ -196,7 +196,8 @@ Metadata metadata_of(int64_t n_layers, int64_t d_model, int64_t n_heads, int64_t
   set("embedding_length", d_model);
   set("feed_forward_length", d_mlp);
   set("attention.head_count", n_heads);
-  metadata.insert("gpt2.attention.layer_norm_epsilon", 1e-5);
+  // Other readers expect f32, which a writer makes of what f32 holds.
+  metadata.insert("gpt2.attention.layer_norm_epsilon", static_cast<double>(1e-5f));
   return metadata;
 }
 

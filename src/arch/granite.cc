@@ -111,21 +111,22 @@ class Granite final : public Transformer {
   Multipliers by_;
 };
 
-Metadata with_multipliers(Metadata metadata, double score, double embedding, double residual,
-                          double logits) {
-  metadata.insert("granite.attention.scale", score);
-  metadata.insert("granite.embedding_scale", embedding);
-  metadata.insert("granite.residual_scale", residual);
-  metadata.insert("granite.logit_scale", logits);
+// Floats: other readers expect f32, which a writer makes of what f32 holds.
+Metadata with_multipliers(Metadata metadata, float score, float embedding, float residual,
+                          float logits) {
+  metadata.insert("granite.attention.scale", static_cast<double>(score));
+  metadata.insert("granite.embedding_scale", static_cast<double>(embedding));
+  metadata.insert("granite.residual_scale", static_cast<double>(residual));
+  metadata.insert("granite.logit_scale", static_cast<double>(logits));
   return metadata;
 }
 
 std::vector<Metadata> tiny_configs() {
   return {
-      with_multipliers(tiny_decoder_metadata("granite", {}), 0.125, 6, 0.22, 4),
+      with_multipliers(tiny_decoder_metadata("granite", {}), 0.125f, 6, 0.22f, 4),
       with_multipliers(
-          tiny_decoder_metadata("granite", {.n_heads = 3, .n_kv_heads = 1, .d_head = 40}), 0.5, 0.5,
-          1.5, 0.25),
+          tiny_decoder_metadata("granite", {.n_heads = 3, .n_kv_heads = 1, .d_head = 40}), 0.5f,
+          0.5f, 1.5f, 0.25f),
       tiny_decoder_metadata("granite", {.n_heads = 4, .n_kv_heads = 4, .rope_scaling = "linear"}),
   };
 }
@@ -136,7 +137,7 @@ std::vector<PublishedShape> published_shapes() {
   constexpr DecoderFacts k2B{"granite-3.3-2b", 40,  2048,  32,  8, 64, 8192, 49159,
                              131072,           1e7, 1e-5f, true};
   PublishedShape shape = published_decoder("granite", k2B);
-  shape.metadata = with_multipliers(std::move(shape.metadata), 0.015625, 12, 0.22, 8);
+  shape.metadata = with_multipliers(std::move(shape.metadata), 0.015625f, 12, 0.22f, 8);
   return {std::move(shape)};
 }
 
