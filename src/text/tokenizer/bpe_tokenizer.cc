@@ -48,7 +48,7 @@ class BpeTokenizer final : public VocabularyTokenizer {
   Result<std::vector<TracedWord>> trace_merges(std::span<const Segment> segments) const override;
   std::string_view pre_tokenizer_name() const override { return pre_ ? pre_->name : ""; }
   Normalization normalization() const override {
-    if (!pre_) return Normalization::kSpaces;
+    if (!pre_) return spaces_.remove_extra ? Normalization::kLossy : Normalization::kSpaces;
     return pre_->nfc ? Normalization::kNfc : Normalization::kNone;
   }
   bool has_space_prefix() const override { return spaces_.add_prefix; }

@@ -148,7 +148,9 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool special) const 
   for (const int32_t id : ids) {
     std::string_view bytes = token_bytes(id, special);
     if (first && !bytes.empty()) {
-      if (bytes[0] == ' ' && token_type(id) == TokenType::kNormal) bytes.remove_prefix(1);
+      const TokenType type = token_type(id);
+      const bool is_text = type != TokenType::kControl && type != TokenType::kUserDefined;
+      if (bytes[0] == ' ' && is_text) bytes.remove_prefix(1);
       first = false;
     }
     out += bytes;
