@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/blocks.h"
+#include "kernels/super_blocks.h"
 
 namespace cutaway::kernels {
 namespace {
@@ -45,6 +46,18 @@ const char* layout_name(Layout layout) noexcept {
       return "nonlinear";
     case Layout::kMicro:
       return "microscaled";
+    case Layout::kSuper2:
+      return "super2";
+    case Layout::kSuper3:
+      return "super3";
+    case Layout::kSuper4:
+      return "super4";
+    case Layout::kSuper5:
+      return "super5";
+    case Layout::kSuper6:
+      return "super6";
+    case Layout::kSuperCode:
+      return "super_code";
   }
   return "?";
 }
@@ -72,11 +85,17 @@ std::optional<Layout> layout_of(DType type) noexcept {
     case DType::kMXFP4:
       return Layout::kMicro;
     case DType::kQ2_K:
+      return Layout::kSuper2;
     case DType::kQ3_K:
+      return Layout::kSuper3;
     case DType::kQ4_K:
+      return Layout::kSuper4;
     case DType::kQ5_K:
+      return Layout::kSuper5;
     case DType::kQ6_K:
+      return Layout::kSuper6;
     case DType::kIQ4_XS:
+      return Layout::kSuperCode;
     case DType::kI32:  // integers are no weights
       break;
   }
@@ -91,6 +110,7 @@ Layout layout_for(DType type) noexcept {
 
 size_t group_bytes(Layout layout, int64_t cols) noexcept {
   CUTAWAY_CHECK(cols >= 0 && (!is_blocked(layout) || cols % kBlockK == 0));
+  CUTAWAY_CHECK(!is_super(layout) || cols % kSuperK == 0);
   const auto k = static_cast<size_t>(cols);
   const size_t blocks = k / static_cast<size_t>(kBlockK);
   switch (layout) {
@@ -113,6 +133,18 @@ size_t group_bytes(Layout layout, int64_t cols) noexcept {
       return blocks * sizeof(NonlinearBlock);
     case Layout::kMicro:
       return blocks * sizeof(MicroBlock);
+    case Layout::kSuper2:
+      return blocks / kParts * sizeof(Super2);
+    case Layout::kSuper3:
+      return blocks / kParts * sizeof(Super3);
+    case Layout::kSuper4:
+      return blocks / kParts * sizeof(Super4);
+    case Layout::kSuper5:
+      return blocks / kParts * sizeof(Super5);
+    case Layout::kSuper6:
+      return blocks / kParts * sizeof(Super6);
+    case Layout::kSuperCode:
+      return blocks / kParts * sizeof(SuperCode);
   }
   return 0;
 }
@@ -136,6 +168,13 @@ void unpack_row(const PackedMatrix& matrix, int64_t row, float* out) noexcept {
       return unpack_blocks<NonlinearBlock>(group, r, matrix.cols, out);
     case Layout::kMicro:
       return unpack_blocks<MicroBlock>(group, r, matrix.cols, out);
+    case Layout::kSuper2:
+    case Layout::kSuper3:
+    case Layout::kSuper4:
+    case Layout::kSuper5:
+    case Layout::kSuper6:
+    case Layout::kSuperCode:
+      return unpack_super_row(matrix.layout, group, r, matrix.cols, out);
     case Layout::kHalf:
       for (int64_t k = 0; k < matrix.cols; ++k) {
         out[k] = f16_to_f32(load<uint16_t>(group, k * kGroupRows + r));

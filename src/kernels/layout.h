@@ -16,6 +16,14 @@
 //                                                                                    MXFP4
 //     q[j][4·r + i]: row r, K element 4·j + i; nibbles: low half K = 4·j + i, high half 16 + 4·j +
 //     i; bit j of h[4·r + i] is bit 4 of the q of K = 4·j + i
+//   layout      per block of 16 rows × 256 K (super_blocks.h: the order within)      from
+//   kSuper2     f16 d, dmin[16]; u8 s[16][16]; q of 2 bits                           Q2_K
+//   kSuper3     f32 d[16]; i8 s[16][16]; q of 2 + 1 bits                             Q3_K
+//   kSuper4     f16 d, dmin[16]; u8 s[8][16], m[8][16]; q of 4 bits                  Q4_K
+//   kSuper5     f16 d, dmin[16]; u8 s[8][16], m[8][16]; q of 4 + 1 bits              Q5_K
+//   kSuper6     f32 d[16]; i8 s[16][16]; q of 4 + 2 bits                             Q6_K
+//   kSuperCode  f32 d[16]; i8 s[8][16]; numbers of kIQ4Values, of 4 bits             IQ4_XS
+//     w = d · s · q − dmin · m, each scale s for 16 or 32 K
 //   layout      per K element                                                        from
 //   kHalf       f16 w[16]                                                            F16
 //   kBrain      bf16 w[16]                                                           BF16
@@ -34,6 +42,7 @@ namespace cutaway::kernels {
 
 inline constexpr int64_t kGroupRows = 16;
 inline constexpr int64_t kBlockK = 32;
+inline constexpr int64_t kSuperK = 256;
 
 enum class Layout : uint8_t {
   kNibbleMin,
@@ -46,8 +55,14 @@ enum class Layout : uint8_t {
   kFive,
   kNonlinear,
   kMicro,
+  kSuper2,
+  kSuper3,
+  kSuper4,
+  kSuper5,
+  kSuper6,
+  kSuperCode,
 };
-inline constexpr int kLayoutCount = 10;
+inline constexpr int kLayoutCount = 16;
 
 const char* layout_name(Layout layout) noexcept;
 // The layout that a stored type is packed into; nullopt: the type is no weight, or has no products
@@ -58,6 +73,10 @@ Layout layout_for(DType type) noexcept;
 // True for the layouts whose K must be a multiple of kBlockK.
 constexpr bool is_blocked(Layout layout) noexcept {
   return layout != Layout::kHalf && layout != Layout::kBrain && layout != Layout::kFloat;
+}
+// The same of kSuperK.
+constexpr bool is_super(Layout layout) noexcept {
+  return layout >= Layout::kSuper2 && layout <= Layout::kSuperCode;
 }
 
 // Bytes of one group of 16 rows × cols. Precondition: cols fits the layout.

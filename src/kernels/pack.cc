@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "kernels/blocks.h"
 #include "kernels/layout.h"
+#include "kernels/super_blocks.h"
 
 namespace cutaway::kernels {
 namespace {
@@ -163,6 +164,13 @@ bool pack_row(const uint8_t* row, DType type, int64_t cols, int64_t r, uint8_t* 
       return pack_row_plain<uint16_t>(row, cols, r, group, finite_bf16);
     case DType::kF32:
       return pack_row_plain<uint32_t>(row, cols, r, group, finite_f32);
+    case DType::kQ2_K:
+    case DType::kQ3_K:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+    case DType::kQ6_K:
+    case DType::kIQ4_XS:
+      return pack_super_row(row, type, cols, r, group);
     default:
       break;
   }

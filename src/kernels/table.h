@@ -21,7 +21,7 @@ namespace cutaway::kernels {
 // Σ q over the first and the second half of a block of 32: at most 16 · 127 in magnitude. As one
 // 32-bit word it is an operand of the instructions that multiply pairs of 16 bits.
 struct HalfSums {
-  int16_t low = 0, high = 0;
+  int16_t low, high;
   friend bool operator==(const HalfSums&, const HalfSums&) = default;
 };
 static_assert(sizeof(HalfSums) == 4);

@@ -1,5 +1,6 @@
 #include "tests/kernels/kernels_testing.h"
 
+#include <cstddef>
 #include <cstdio>
 
 #include "base/check.h"
@@ -14,6 +15,31 @@ void put(std::vector<uint8_t>& bytes, const Block& block) {
 }
 
 }  // namespace
+
+int64_t step_of_k(DType type) { return dtype_traits(type).block_elements; }
+
+Halves halves_of(DType type) {
+  switch (type) {
+    case DType::kQ4_0:
+    case DType::kQ8_0:
+    case DType::kIQ4_XS:
+      return {{0, 0}, 1};
+    case DType::kQ4_1:
+    case DType::kQ4_K:
+    case DType::kQ5_K:
+      return {{0, 2}, 2};
+    case DType::kQ2_K:
+      return {{offsetof(BlockQ2_K, d), offsetof(BlockQ2_K, dmin)}, 2};
+    case DType::kQ3_K:
+      return {{offsetof(BlockQ3_K, d), 0}, 1};
+    case DType::kQ6_K:
+      return {{offsetof(BlockQ6_K, d), 0}, 1};
+    default:
+      break;
+  }
+  CUTAWAY_CHECK(type == DType::kQ4_0);  // add the type
+  return {};
+}
 
 std::vector<const KernelTable*> runnable_tables() {
   static const std::vector<const KernelTable*> tables = [] {
@@ -33,6 +59,24 @@ std::vector<const KernelTable*> runnable_tables() {
 }
 
 bool emulated() { return std::getenv("CUTAWAY_EMULATED") != nullptr; }
+
+namespace {
+
+// Any bytes are a block of 256. Scales so that weights are about 1 in size.
+void put_super(std::vector<uint8_t>& bytes, DType type, std::mt19937& random) {
+  std::uniform_int_distribution<int> byte(0, 255);
+  std::uniform_real_distribution<float> scale(-0.2f / 32, 0.2f / 32);
+  const size_t begin = bytes.size();
+  const auto size = static_cast<size_t>(dtype_traits(type).block_bytes);
+  for (size_t i = 0; i < size; ++i) bytes.push_back(static_cast<uint8_t>(byte(random)));
+  const Halves halves = halves_of(type);
+  for (int i = 0; i < halves.count; ++i) {
+    const uint16_t half = f32_to_f16(scale(random));
+    std::memcpy(&bytes[begin + halves.offset[i]], &half, sizeof(half));
+  }
+}
+
+}  // namespace
 
 std::vector<uint8_t> random_weights(DType type, int64_t rows, int64_t cols, std::mt19937& random) {
   std::uniform_real_distribution<float> scale(-0.2f, 0.2f);
@@ -95,6 +139,14 @@ std::vector<uint8_t> random_weights(DType type, int64_t rows, int64_t cols, std:
         break;
       case DType::kF32:
         put(bytes, value(random));
+        break;
+      case DType::kQ2_K:
+      case DType::kQ3_K:
+      case DType::kQ4_K:
+      case DType::kQ5_K:
+      case DType::kQ6_K:
+      case DType::kIQ4_XS:
+        put_super(bytes, type, random);
         break;
       default:
         CUTAWAY_CHECK(false);

@@ -25,9 +25,22 @@ bool emulated();
 inline constexpr DType kQuantisedTypes[] = {DType::kQ4_1, DType::kQ4_0, DType::kQ8_0,
                                             DType::kQ5_0, DType::kQ5_1, DType::kIQ4_NL,
                                             DType::kMXFP4};
-inline constexpr DType kWeightTypes[] = {DType::kQ4_1, DType::kQ4_0,   DType::kQ8_0,  DType::kQ5_0,
-                                         DType::kQ5_1, DType::kIQ4_NL, DType::kMXFP4, DType::kF16,
-                                         DType::kBF16, DType::kF32};
+inline constexpr DType kSuperTypes[] = {DType::kQ2_K, DType::kQ3_K, DType::kQ4_K,
+                                        DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS};
+inline constexpr DType kWeightTypes[] = {
+    DType::kQ2_K,  DType::kQ3_K, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS,
+    DType::kQ4_1,  DType::kQ4_0, DType::kQ8_0, DType::kQ5_0, DType::kQ5_1, DType::kIQ4_NL,
+    DType::kMXFP4, DType::kF16,  DType::kBF16, DType::kF32};
+
+// What K must be a multiple of.
+int64_t step_of_k(DType type);
+
+// Where the f16 numbers of a block of 256 lie, and how many there are.
+struct Halves {
+  size_t offset[2];
+  int count;
+};
+Halves halves_of(DType type);
 
 // Stored bytes of a {rows, cols} tensor with random finite values about 1 in size; quantised bytes
 // cover their whole range.

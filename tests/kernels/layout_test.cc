@@ -16,7 +16,9 @@ namespace cutaway::kernels {
 namespace {
 
 std::vector<int64_t> depths(DType type) {
-  if (dtype_traits(type).block_elements > 1) return {32, 96, 576};
+  const int64_t step = testing::step_of_k(type);
+  if (step == 256) return {256, 768, 2304};
+  if (step > 1) return {32, 96, 576};
   return {1, 7, 33, 576};
 }
 
@@ -102,12 +104,13 @@ TEST(Layout, MicroscaledExponentsAreExactFromTheLeastToTheLast) {
 TEST(Layout, AnyDivisionOfTheGroupsPacksTheSameBytes) {
   std::mt19937 random(2);
   for (const DType type : testing::kWeightTypes) {
-    const std::vector<uint8_t> stored = testing::random_weights(type, 77, 96, random);
-    const testing::Packed whole = testing::pack(stored, type, 77, 96);
+    const int64_t cols = 3 * std::max<int64_t>(32, testing::step_of_k(type));
+    const std::vector<uint8_t> stored = testing::random_weights(type, 77, cols, random);
+    const testing::Packed whole = testing::pack(stored, type, 77, cols);
     const size_t bytes = whole.matrix.bytes();
     std::vector<uint8_t> parts(bytes + 64, 0x5A);
     for (int64_t g = whole.matrix.groups() - 1; g >= 0; --g) {
-      ASSERT_EQ(pack_groups(stored, type, 77, 96, {}, g, g + 1, parts.data()), -1);
+      ASSERT_EQ(pack_groups(stored, type, 77, cols, {}, g, g + 1, parts.data()), -1);
     }
     EXPECT_EQ(std::memcmp(parts.data(), whole.matrix.data, bytes), 0) << dtype_name(type);
     for (size_t i = bytes; i < parts.size(); ++i) ASSERT_EQ(parts[i], 0x5A);
@@ -121,34 +124,44 @@ TEST(Layout, TheFirstRowThatIsNotFiniteIsNamed) {
     size_t offset;  // of the value that is spoiled, within its row
     std::vector<uint8_t> bytes;
   };
-  const Bad cases[] = {{DType::kQ4_1, 20, {0x00, 0x7C}},                  // d of block 1 is +inf
-                       {DType::kQ4_1, 42, {0x00, 0xFC}},                  // m of block 2 is −inf
-                       {DType::kQ4_0, 0, {0x01, 0x7E}},                   // d is NaN
-                       {DType::kQ8_0, 34, {0xFF, 0xFF}},                  // d of block 1 is NaN
-                       {DType::kQ5_0, 44, {0x00, 0xFC}},                  // d of block 2 is −inf
-                       {DType::kQ5_1, 2, {0x01, 0x7C}},                   // m is NaN
-                       {DType::kIQ4_NL, 18, {0x00, 0x7C}},                // d of block 1 is +inf
-                       {DType::kMXFP4, 34, {0xFF}},                       // NaN of E8M0
-                       {DType::kMXFP4, 0, {253}},                         // 2^125 · 12 is too large
-                       {DType::kF16, 2 * 95, {0x00, 0x7C}},               // the last value
-                       {DType::kBF16, 2 * 5, {0xC0, 0x7F}},               // NaN
-                       {DType::kF32, 4 * 50, {0x00, 0x00, 0x80, 0xFF}}};  // −inf
+  const Bad cases[] = {{DType::kQ4_1, 20, {0x00, 0x7C}},                 // d of block 1 is +inf
+                       {DType::kQ4_1, 42, {0x00, 0xFC}},                 // m of block 2 is −inf
+                       {DType::kQ4_0, 0, {0x01, 0x7E}},                  // d is NaN
+                       {DType::kQ8_0, 34, {0xFF, 0xFF}},                 // d of block 1 is NaN
+                       {DType::kQ5_0, 44, {0x00, 0xFC}},                 // d of block 2 is −inf
+                       {DType::kQ5_1, 2, {0x01, 0x7C}},                  // m is NaN
+                       {DType::kIQ4_NL, 18, {0x00, 0x7C}},               // d of block 1 is +inf
+                       {DType::kMXFP4, 34, {0xFF}},                      // NaN of E8M0
+                       {DType::kMXFP4, 0, {253}},                        // 2^125 · 12 is too large
+                       {DType::kF16, 2 * 95, {0x00, 0x7C}},              // the last value
+                       {DType::kBF16, 2 * 5, {0xC0, 0x7F}},              // NaN
+                       {DType::kF32, 4 * 50, {0x00, 0x00, 0x80, 0xFF}},  // −inf
+                       {DType::kQ2_K, 84 + 80, {0x00, 0x7C}},            // d of block 1
+                       {DType::kQ2_K, 2 * 84 + 82, {0x00, 0xFC}},        // dmin of block 2
+                       {DType::kQ3_K, 108, {0x01, 0x7C}},                // d of block 0
+                       {DType::kQ4_K, 144, {0x00, 0x7C}},                // d of block 1
+                       {DType::kQ4_K, 2 * 144 + 2, {0x00, 0x7E}},        // dmin of block 2
+                       {DType::kQ5_K, 0, {0x00, 0xFC}},                  // d of block 0
+                       {DType::kQ5_K, 176 + 2, {0xFF, 0x7F}},            // dmin of block 1
+                       {DType::kQ6_K, 2 * 210 + 208, {0x00, 0x7C}},      // d of block 2
+                       {DType::kIQ4_XS, 136, {0x00, 0x7C}}};             // d of block 1
   for (const Bad& bad : cases) {
-    std::vector<uint8_t> stored = testing::random_weights(bad.type, 40, 96, random);
-    const size_t row_bytes = dtype_bytes(bad.type, 96);
+    const int64_t cols = 3 * std::max<int64_t>(32, testing::step_of_k(bad.type));
+    std::vector<uint8_t> stored = testing::random_weights(bad.type, 40, cols, random);
+    const size_t row_bytes = dtype_bytes(bad.type, static_cast<size_t>(cols));
     for (const size_t row : {size_t{35}, size_t{21}}) {  // two: the first of them is named
       std::copy(bad.bytes.begin(), bad.bytes.end(),
                 stored.begin() + static_cast<int64_t>(row * row_bytes + bad.offset));
     }
-    std::vector<uint8_t> out(3 * group_bytes(layout_for(bad.type), 96));
-    EXPECT_EQ(pack_groups(stored, bad.type, 40, 96, {}, 0, 3, out.data()), 21)
+    std::vector<uint8_t> out(3 * group_bytes(layout_for(bad.type), cols));
+    EXPECT_EQ(pack_groups(stored, bad.type, 40, cols, {}, 0, 3, out.data()), 21)
         << dtype_name(bad.type);
-    EXPECT_EQ(pack_groups(stored, bad.type, 40, 96, {}, 2, 3, out.data()), 35);
-    EXPECT_EQ(pack_groups(stored, bad.type, 40, 96, {}, 0, 1, out.data()), -1);
+    EXPECT_EQ(pack_groups(stored, bad.type, 40, cols, {}, 2, 3, out.data()), 35);
+    EXPECT_EQ(pack_groups(stored, bad.type, 40, cols, {}, 0, 1, out.data()), -1);
     // With an order, it is the packed row that is named: stored row 21 goes to packed row 18.
     std::vector<int32_t> order(40);
     for (int i = 0; i < 40; ++i) order[static_cast<size_t>(i)] = 39 - i;
-    EXPECT_EQ(pack_groups(stored, bad.type, 40, 96, order, 0, 3, out.data()), 4);
+    EXPECT_EQ(pack_groups(stored, bad.type, 40, cols, order, 0, 3, out.data()), 4);
   }
 }
 

@@ -5,7 +5,9 @@
 //   step rounds once): |ŷ − y| ≤ γ_{K+1} · Σ_k |w_k|·|x_k|.
 // q8: per block b of B the integer sum is exact and converts exactly (|isum| < 2^24). The term
 //   d·scale·isum is rounded twice, m·(scale·sum) twice, and then takes part in at most 2·B
-//   additions: |ŷ − y| ≤ γ_{2·B+2} · Σ_b (|d·scale·isum_b| + |m·scale·sum_b|).
+//   additions: |ŷ − y| ≤ γ_{2·B+2} · Σ_b (|d·scale·isum_b| + |m·scale·sum_b|). Where each half of a
+//   block has a scale there are up to three terms: γ_{3·B+2}. The products of a super-block's d and
+//   its small scales are exact.
 // A product that is subnormal loses up to 2^−150 instead: d·scale, of which isum times, and what
 // comes of it.
 #include <gtest/gtest.h>
@@ -13,6 +15,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/dequantize.h"
 #include "tests/kernels/kernels_testing.h"
 
 namespace cutaway::kernels {
@@ -23,14 +26,18 @@ using testing::Guarded;
 constexpr int64_t kColumns[] = {1, 2, 3, 4, 5, 7, 8, 16, 33, 512};
 constexpr int64_t kMostColumns = 512;
 // The last one is many groups of 16, and a part of one.
-std::vector<int64_t> row_counts() { return {1, 15, 16, 17, testing::emulated() ? 66 : 577}; }
+std::vector<int64_t> row_counts(Layout layout) {
+  return {1, 15, 16, 17, testing::emulated() ? 66 : is_super(layout) ? 177 : 577};
+}
 constexpr int64_t kStrideGap = 3;
 
 std::vector<int64_t> depths(Layout layout) {
   if (testing::emulated()) {
+    if (is_super(layout)) return {256, 768};
     if (is_blocked(layout)) return {32, 96, 704};
     return {1, 7, 33, 577};
   }
+  if (is_super(layout)) return {256, 768, 1536};
   if (is_blocked(layout)) return {32, 64, 96, 576, 1536};
   return {1, 2, 7, 31, 33, 129, 577};
 }
@@ -91,9 +98,69 @@ struct Expected {
 
 // What file bytes say about block b of a row, in exact arithmetic.
 struct StoredBlock {
-  double d = 0, m = 0;
+  double d[2] = {}, m[2] = {};  // of each half
   int q[kBlockK];
 };
+
+void set_d(StoredBlock& block, float d) { block.d[0] = block.d[1] = static_cast<double>(d); }
+void set_m(StoredBlock& block, float m) { block.m[0] = block.m[1] = static_cast<double>(m); }
+
+// Sub-block `part` (32 elements) of a block of 256 elements.
+StoredBlock stored_part(DType type, const uint8_t* bytes, int part) {
+  StoredBlock out;
+  const auto read = [&](auto& block) { std::memcpy(&block, bytes, sizeof(block)); };
+  const auto fill = [&](const auto& block, auto* at) {
+    for (int k = 0; k < kBlockK; ++k) out.q[k] = at(block, part * 32 + k);
+  };
+  const auto d_and_min = [&](const auto& block) {
+    const ScaleMin both = k_scale_min(block.scales, part);
+    set_d(out, f16_to_f32(block.d) * static_cast<float>(both.scale));
+    set_m(out, -f16_to_f32(block.dmin) * static_cast<float>(both.min));
+  };
+  const auto d_of_halves = [&](const auto& block, auto scale) {
+    for (int h = 0; h < 2; ++h) {
+      out.d[h] = static_cast<double>(f16_to_f32(block.d)) * scale(2 * part + h);
+    }
+  };
+  if (type == DType::kQ2_K) {
+    BlockQ2_K block;
+    read(block);
+    fill(block, q2_k_at);
+    d_of_halves(block, [&](int s) { return block.scales[s] & 15; });
+    for (int h = 0; h < 2; ++h) {
+      out.m[h] = -static_cast<double>(f16_to_f32(block.dmin)) * (block.scales[2 * part + h] >> 4);
+    }
+  } else if (type == DType::kQ3_K) {
+    BlockQ3_K block;
+    read(block);
+    fill(block, q3_k_at);
+    d_of_halves(block, [&](int s) { return q3_k_scale(block, s); });
+  } else if (type == DType::kQ4_K) {
+    BlockQ4_K block;
+    read(block);
+    fill(block, q4_k_at);
+    d_and_min(block);
+  } else if (type == DType::kQ5_K) {
+    BlockQ5_K block;
+    read(block);
+    fill(block, q5_k_at);
+    d_and_min(block);
+  } else if (type == DType::kQ6_K) {
+    BlockQ6_K block;
+    read(block);
+    fill(block, q6_k_at);
+    d_of_halves(block, [&](int s) { return block.scales[s]; });
+  } else {
+    BlockIQ4_XS block;
+    read(block);
+    for (int k = 0; k < kBlockK; ++k) {
+      const uint8_t byte = block.q[16 * part + k % 16];
+      out.q[k] = kIQ4Values[k < 16 ? byte & 15 : byte >> 4];
+    }
+    set_d(out, f16_to_f32(block.d) * static_cast<float>(iq4_xs_scale(block, part)));
+  }
+  return out;
+}
 
 // Where the parts of a type's blocks lie, from the format's definition: −1 for none.
 struct Parts {
@@ -121,6 +188,9 @@ Parts parts_of(DType type) {
 }
 
 StoredBlock stored_block(DType type, const uint8_t* row, int64_t b) {
+  if (testing::step_of_k(type) == kSuperK) {
+    return stored_part(type, row + b / 8 * dtype_traits(type).block_bytes, static_cast<int>(b % 8));
+  }
   StoredBlock out;
   const uint8_t* block = row + b * dtype_traits(type).block_bytes;
   const Parts parts = parts_of(type);
@@ -129,8 +199,8 @@ StoredBlock stored_block(DType type, const uint8_t* row, int64_t b) {
     std::memcpy(&bits, block + at, sizeof(bits));
     return static_cast<double>(f16_to_f32(bits));
   };
-  out.d = type == DType::kMXFP4 ? std::ldexp(1.0, block[0] - 128) : half_at(0);
-  if (parts.m >= 0) out.m = half_at(parts.m);
+  out.d[0] = out.d[1] = type == DType::kMXFP4 ? std::ldexp(1.0, block[0] - 128) : half_at(0);
+  if (parts.m >= 0) out.m[0] = out.m[1] = half_at(parts.m);
   const uint8_t* q = block + parts.q;
   for (int k = 0; k < kBlockK; ++k) {
     if (type == DType::kQ8_0) {
@@ -148,22 +218,28 @@ Expected expected_q8(const std::vector<StoredBlock>& row, Inputs& in, int64_t co
   const auto blocks = static_cast<int64_t>(row.size());
   Expected out = {0, 0};
   double magnitude = 0, lost = 0;
+  bool halves = false;
   for (int64_t b = 0; b < blocks; ++b) {
     const StoredBlock& block = row[static_cast<size_t>(b)];
     const int8_t* q = in.q.data() + column * blocks * kBlockK + b * kBlockK;
-    int64_t isum = 0, sum = 0;
-    for (int64_t k = 0; k < kBlockK; ++k) {
-      isum += block.q[k] * q[k];
-      sum += q[k];
-    }
     const auto scale = static_cast<double>(in.scale[column * blocks + b]);
-    const double product = block.d * scale * static_cast<double>(isum);
-    const double minimum = block.m * scale * static_cast<double>(sum);
-    out.value += product + minimum;
-    magnitude += std::fabs(product) + std::fabs(minimum);
-    lost += 0x1p-150 * (std::fabs(static_cast<double>(isum)) + 1);
+    halves |= block.d[0] != block.d[1] || block.m[0] != block.m[1];
+    // One step may cover both halves: then its own size counts, which is at most the sum of theirs.
+    for (int64_t h = 0; h < 2; ++h) {
+      int64_t isum = 0, sum = 0;
+      for (int64_t k = 16 * h; k < 16 * h + 16; ++k) {
+        isum += block.q[k] * q[k];
+        sum += q[k];
+      }
+      const double product = block.d[h] * scale * static_cast<double>(isum);
+      const double minimum = block.m[h] * scale * static_cast<double>(sum);
+      out.value += product + minimum;
+      lost += 0x1p-150 * (std::fabs(static_cast<double>(isum)) + 1);
+      magnitude += std::fabs(product) + std::fabs(minimum);
+    }
   }
-  out.bound = testing::gamma_f32(2.0 * static_cast<double>(blocks) + 2) * magnitude + lost;
+  const double steps = halves ? 3 : 2;
+  out.bound = testing::gamma_f32(steps * static_cast<double>(blocks) + 2) * magnitude + lost;
   return out;
 }
 
@@ -281,7 +357,7 @@ TEST_P(Matmul, WithinBoundAndBitwiseIndependent) {
   double worst = 0;
   for (const int64_t cols : depths(layout_for(type))) {
     Inputs in(cols, random);
-    for (const int64_t rows : row_counts()) {
+    for (const int64_t rows : row_counts(layout_for(type))) {
       const Case test = {type, kind, rows, cols};
       const std::vector<uint8_t> stored = testing::random_weights(type, rows, cols, random);
       const testing::Packed packed = testing::pack(stored, type, rows, cols);
@@ -321,6 +397,10 @@ INSTANTIATE_TEST_SUITE_P(F32, Matmul,
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Q8, Matmul,
                          ::testing::Combine(::testing::ValuesIn(testing::kQuantisedTypes),
+                                            ::testing::Values(Kind::kQ8)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Q8Super, Matmul,
+                         ::testing::Combine(::testing::ValuesIn(testing::kSuperTypes),
                                             ::testing::Values(Kind::kQ8)),
                          name_of);
 
@@ -377,6 +457,60 @@ TEST(MatmulExtremes, IntegerSumsNeverOverflow) {
   }
 }
 
+// Likewise where scales are small integers: all of them 1, and the minima too.
+TEST(MatmulExtremes, IntegerSumsOfSuperBlocksNeverOverflow) {
+  struct Scales {
+    DType type;
+    size_t offset;
+    std::vector<uint8_t> bytes;
+  };
+  const std::vector<uint8_t> ones(16, 0x01), pairs(16, 0x11);
+  const std::vector<uint8_t> with_minima = {1, 1, 1, 1, 1, 1, 1, 1, 0x11, 0x11, 0x11, 0x11};
+  const Scales all[] = {
+      {DType::kQ2_K, 0, pairs},
+      {DType::kQ3_K, 96, {0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0xAA, 0xAA, 0xAA, 0xAA}},
+      {DType::kQ4_K, 4, with_minima},
+      {DType::kQ5_K, 4, with_minima},
+      {DType::kQ6_K, 192, ones},
+      {DType::kIQ4_XS, 2, {0xAA, 0xAA, 0x11, 0x11, 0x11, 0x11}}};
+  for (const Scales& scales : all) {
+    const auto block_bytes = static_cast<size_t>(dtype_traits(scales.type).block_bytes);
+    for (const int fill : {0x00, 0xFF, 0x0F, 0x80}) {
+      std::vector<uint8_t> block(block_bytes, static_cast<uint8_t>(fill)), stored;
+      std::copy(scales.bytes.begin(), scales.bytes.end(),
+                block.begin() + static_cast<int64_t>(scales.offset));
+      const testing::Halves halves = testing::halves_of(scales.type);
+      const uint16_t one = f32_to_f16(1.0f);
+      for (int i = 0; i < halves.count; ++i) std::memcpy(&block[halves.offset[i]], &one, 2);
+      for (int r = 0; r < 16; ++r) stored.insert(stored.end(), block.begin(), block.end());
+      const testing::Packed packed = testing::pack(stored, scales.type, 16, kSuperK);
+      for (const int value : {127, -127}) {
+        double exact = 0;
+        for (int64_t b = 0; b < 8; ++b) {
+          const StoredBlock part = stored_block(scales.type, block.data(), b);
+          for (size_t k = 0; k < 32; ++k)
+            exact += (part.d[k / 16] * part.q[k] + part.m[k / 16]) * value;
+        }
+        const std::vector<int8_t> q(kSuperK * 5, static_cast<int8_t>(value));
+        const std::vector<float> scale(8 * 5, 1.0f);
+        const auto half = static_cast<int16_t>(16 * value);
+        const std::vector<HalfSums> sum(8 * 5, {half, half});
+        const std::vector<float> total(8 * 5, static_cast<float>(32 * value));
+        for (const KernelTable* table : testing::runnable_tables()) {
+          std::vector<float> y(16 * 5);
+          table->matmul_q8[static_cast<size_t>(packed.matrix.layout)](
+              packed.matrix, 0, 1, {q.data(), scale.data(), sum.data(), total.data(), kSuperK}, 5,
+              y.data(), 16);
+          for (const float got : y) {
+            ASSERT_EQ(static_cast<double>(got), exact)
+                << table->name << ' ' << dtype_name(scales.type) << ' ' << fill;
+          }
+        }
+      }
+    }
+  }
+}
+
 // The x86 tables take the same steps in the same order, so a file gives the same products on a
 // processor with AVX-512 and on one without.
 TEST(MatmulTables, Avx512GivesTheBitsOfAvx2) {
@@ -384,7 +518,8 @@ TEST(MatmulTables, Avx512GivesTheBitsOfAvx2) {
   if (avx512 == nullptr) GTEST_SKIP() << "this machine cannot run the avx512 table";
   std::mt19937 random(21);
   for (const DType type : testing::kWeightTypes) {
-    for (const int64_t cols : {32, 160, 4096}) {
+    for (const int64_t cols : {32, 160, 4096, 768}) {
+      if (cols % testing::step_of_k(type) != 0) continue;
       constexpr int64_t kRowsHere = 45, kN = 23;
       Inputs in(cols, random);
       const std::vector<uint8_t> stored = testing::random_weights(type, kRowsHere, cols, random);

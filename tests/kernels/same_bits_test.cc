@@ -55,10 +55,11 @@ std::vector<const KernelTable*> tables_of_the_same_bits() {
   return list;
 }
 
-constexpr int64_t kRows = 37, kCols = 160, kColumns = 7;
+constexpr int64_t kRows = 37, kColumns = 7;
+int64_t cols_of(DType type) { return testing::step_of_k(type) == kSuperK ? 768 : 160; }
 
 std::vector<uint8_t> stored_weights(DType type, Numbers& numbers) {
-  std::vector<uint8_t> bytes(dtype_bytes(type, static_cast<size_t>(kRows * kCols)));
+  std::vector<uint8_t> bytes(dtype_bytes(type, static_cast<size_t>(kRows * cols_of(type))));
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(numbers.bits() >> 56);
   const auto step = static_cast<size_t>(dtype_traits(type).block_bytes);
   for (size_t at = 0; at < bytes.size(); at += step) {
@@ -66,6 +67,11 @@ std::vector<uint8_t> stored_weights(DType type, Numbers& numbers) {
     const uint16_t half = f32_to_f16(value), brain = f32_to_bf16(value);
     if (type == DType::kF32) {
       std::memcpy(&bytes[at], &value, sizeof(value));
+    } else if (testing::step_of_k(type) == kSuperK) {
+      const testing::Halves halves = testing::halves_of(type);
+      for (int i = 0; i < halves.count; ++i) {
+        std::memcpy(&bytes[at + halves.offset[i]], &half, sizeof(half));
+      }
     } else if (type == DType::kMXFP4) {
       bytes[at] = static_cast<uint8_t>(120 + (half & 7));
     } else {
@@ -79,22 +85,23 @@ std::vector<uint8_t> stored_weights(DType type, Numbers& numbers) {
 }
 
 std::vector<float> product(const KernelTable& table, DType type, bool q8) {
+  const int64_t cols = cols_of(type);
   Numbers numbers;
   const std::vector<uint8_t> stored = stored_weights(type, numbers);
-  const testing::Packed packed = testing::pack(stored, type, kRows, kCols);
-  const std::vector<float> x = numbers.floats(kCols * kColumns);
+  const testing::Packed packed = testing::pack(stored, type, kRows, cols);
+  const std::vector<float> x = numbers.floats(cols * kColumns);
   std::vector<float> y(kRows * kColumns);
   const auto layout = static_cast<size_t>(packed.matrix.layout);
   const int64_t groups = packed.matrix.groups();
   if (!q8) {
-    table.matmul_f32[layout](packed.matrix, 0, groups, x.data(), kCols, kColumns, y.data(), kRows);
+    table.matmul_f32[layout](packed.matrix, 0, groups, x.data(), cols, kColumns, y.data(), kRows);
     return y;
   }
   std::vector<int8_t> q(x.size());
   std::vector<float> scale(x.size() / kBlockK), total(scale.size());
   std::vector<HalfSums> sum(scale.size());
-  const Q8Output out = {q.data(), scale.data(), sum.data(), total.data(), kCols};
-  table.quantize_q8(x.data(), kCols, kColumns, kCols, 0, out);
+  const Q8Output out = {q.data(), scale.data(), sum.data(), total.data(), cols};
+  table.quantize_q8(x.data(), cols, kColumns, cols, 0, out);
   table.matmul_q8[layout](packed.matrix, 0, groups, out.view(), kColumns, y.data(), kRows);
   return y;
 }
@@ -111,6 +118,12 @@ TEST(SameBitsOnX86AndArm, Products) {
       {DType::kQ4_0, false, 0x4877A2B500AB0947u},  {DType::kQ8_0, false, 0x5FF44C7A554DC75Du},
       {DType::kF16, false, 0x90CD32A75D1101D7u},   {DType::kBF16, false, 0x0EA1AF0C854CA8BFu},
       {DType::kF32, false, 0xC39145EFF8A72D3Au},   {DType::kQ5_0, true, 0x53F9F12D6395326Eu},
+      {DType::kQ2_K, true, 0x181E4F9038E0DEE6u},   {DType::kQ2_K, false, 0x94D4F0E54B2D0FCAu},
+      {DType::kQ3_K, true, 0x3237D867B3BB0BB3u},   {DType::kQ3_K, false, 0x2090D5908206486Cu},
+      {DType::kQ4_K, true, 0x5E1BA81D33E785D4u},   {DType::kQ4_K, false, 0xF0C76C9ADC79BF30u},
+      {DType::kQ5_K, true, 0xDB378594C8C53C77u},   {DType::kQ5_K, false, 0x9F533B224053931Du},
+      {DType::kQ6_K, true, 0xF4E5A3E095F1B7B9u},   {DType::kQ6_K, false, 0x6DCC4048D1DE3509u},
+      {DType::kIQ4_XS, true, 0xECB7436A72747A71u}, {DType::kIQ4_XS, false, 0xF499D13030656535u},
       {DType::kQ5_1, true, 0x0241C651FAE94DA8u},   {DType::kIQ4_NL, true, 0x924100EAAAE32DE4u},
       {DType::kMXFP4, true, 0xEF75C20CE52E0EDAu},  {DType::kQ5_0, false, 0x70E39577409C3C7Cu},
       {DType::kQ5_1, false, 0xEFAE44941FF67C65u},  {DType::kIQ4_NL, false, 0xA1763334AF73CB28u},

@@ -13,6 +13,14 @@ template <Layout layout>
 void matmul_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, const float* x,
                 int64_t x_stride, int64_t n, float* y, int64_t y_stride) noexcept;
 
+// The layouts of super-blocks.
+template <Layout layout>
+void matmul_super_q8(const PackedMatrix& w, int64_t group_begin, int64_t group_end,
+                     const Q8Activations& x, int64_t n, float* y, int64_t y_stride) noexcept;
+template <Layout layout>
+void matmul_super_f32(const PackedMatrix& w, int64_t group_begin, int64_t group_end, const float* x,
+                      int64_t x_stride, int64_t n, float* y, int64_t y_stride) noexcept;
+
 void quantize_q8(const float* x, int64_t x_stride, int64_t n, int64_t cols, int64_t first_block,
                  const Q8Output& out) noexcept;
 float rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) noexcept;

@@ -3,6 +3,7 @@
 // row and adds fma by fma in K order; between panels the sums rest in y, which keeps their bits.
 #include "kernels/blocks.h"
 #include "kernels/x86/avx2.h"
+#include "kernels/x86/avx2_super.h"
 #include "kernels/x86/avx2_unpack.h"
 
 namespace cutaway::kernels::avx2 {
@@ -77,6 +78,12 @@ CUTAWAY_INLINE void dequantise(const uint8_t* group, int64_t k_begin, int64_t k_
   if constexpr (!is_blocked(layout)) {
     for (int64_t i = 0; i < k_count * kGroupRows; i += 8) {
       _mm256_store_ps(out + i, load_weights<layout>(group, k_begin * kGroupRows + i));
+    }
+  } else if constexpr (is_super(layout)) {
+    const auto* supers = reinterpret_cast<const SuperOf<layout>*>(group);
+    for (int64_t p = k_begin / kBlockK; p < (k_begin + k_count) / kBlockK; ++p) {
+      dequantise_part(supers[p / kParts], p % kParts, out);
+      out += kBlockK * kGroupRows;
     }
   } else {
     using Block = BlockOf<layout>;
@@ -189,7 +196,10 @@ struct Product {
 template <Layout layout>
 CUTAWAY_INLINE void add_panel(const Product& p, int64_t g, int64_t groups, int64_t k0) noexcept {
   alignas(64) float buffer[kTileGroups][kPanelK * kGroupRows];
-  [[maybe_unused]] const size_t panel_bytes = group_bytes(layout, kPanelK);
+  // Of super-blocks a panel is half of one.
+  constexpr int64_t kWhole = is_super(layout) ? kSuperK : kPanelK;
+  [[maybe_unused]] const size_t panel_bytes =
+      group_bytes(layout, kWhole) / static_cast<size_t>(kWhole / kPanelK);
   Panel panel;
   panel.k_count = p.w.cols - k0 < kPanelK ? p.w.cols - k0 : kPanelK;
   panel.first = k0 == 0;
@@ -268,6 +278,12 @@ CUTAWAY_AVX2_F32(Layout::kFiveMin)
 CUTAWAY_AVX2_F32(Layout::kFive)
 CUTAWAY_AVX2_F32(Layout::kNonlinear)
 CUTAWAY_AVX2_F32(Layout::kMicro)
+CUTAWAY_AVX2_F32(Layout::kSuper2)
+CUTAWAY_AVX2_F32(Layout::kSuper3)
+CUTAWAY_AVX2_F32(Layout::kSuper4)
+CUTAWAY_AVX2_F32(Layout::kSuper5)
+CUTAWAY_AVX2_F32(Layout::kSuper6)
+CUTAWAY_AVX2_F32(Layout::kSuperCode)
 #undef CUTAWAY_AVX2_F32
 
 }  // namespace cutaway::kernels::avx2

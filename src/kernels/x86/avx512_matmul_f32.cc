@@ -5,6 +5,7 @@
 // groups' weights is dequantised once into a buffer that the first cache holds, then every column
 // passes over it; between panels the sums rest in y, which keeps their bits.
 #include "kernels/x86/avx512.h"
+#include "kernels/x86/avx512_super.h"
 #include "kernels/x86/avx512_unpack.h"
 
 namespace cutaway::kernels::avx512 {
@@ -74,6 +75,18 @@ CUTAWAY_INLINE void dequantise(const uint8_t* group, int64_t k_begin, int64_t k_
       _mm_prefetch(reinterpret_cast<const char*>(group + (k_begin + kPanelK + k) * kBytes),
                    _MM_HINT_T0);
       _mm512_storeu_ps(out + k * kGroupRows, load_weights<layout>(group, k_begin + k));
+    }
+  } else if constexpr (is_super(layout)) {
+    using Super = SuperOf<layout>;
+    for (int64_t p = k_begin / kBlockK; p < (k_begin + k_count) / kBlockK; ++p) {
+      const Super& super = reinterpret_cast<const Super*>(group)[p / kParts];
+      const auto* ahead = reinterpret_cast<const char*>(&super + 1) +
+                          static_cast<size_t>(p % kParts) * (sizeof(Super) / kParts);
+      for (size_t at = 0; at < sizeof(Super) / kParts; at += 64) {
+        _mm_prefetch(ahead + at, _MM_HINT_T0);
+      }
+      dequantise_part(super, p % kParts, out);
+      out += kBlockK * kGroupRows;
     }
   } else {
     using Block = BlockOf<layout>;
@@ -283,6 +296,12 @@ CUTAWAY_AVX512_F32(Layout::kFiveMin)
 CUTAWAY_AVX512_F32(Layout::kFive)
 CUTAWAY_AVX512_F32(Layout::kNonlinear)
 CUTAWAY_AVX512_F32(Layout::kMicro)
+CUTAWAY_AVX512_F32(Layout::kSuper2)
+CUTAWAY_AVX512_F32(Layout::kSuper3)
+CUTAWAY_AVX512_F32(Layout::kSuper4)
+CUTAWAY_AVX512_F32(Layout::kSuper5)
+CUTAWAY_AVX512_F32(Layout::kSuper6)
+CUTAWAY_AVX512_F32(Layout::kSuperCode)
 #undef CUTAWAY_AVX512_F32
 
 }  // namespace cutaway::kernels::avx512
