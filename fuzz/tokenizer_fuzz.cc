@@ -161,6 +161,7 @@ bool comes_back(const Tokenizer& tokenizer, const std::vector<EncodedToken>& tok
   for (const EncodedToken& token :
        tokens) {  // what follows one gets a space; unknown ones are lost
     const TokenType type = tokenizer.token_type(token.id);
+    if (token.id == tokenizer.special_ids().unknown) return false;
     if (type != TokenType::kNormal && type != TokenType::kByte && type != TokenType::kUnused) {
       return false;
     }

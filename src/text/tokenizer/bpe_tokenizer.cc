@@ -145,14 +145,7 @@ Result<std::vector<TracedWord>> BpeTokenizer::trace_merges(
                                origin.begin(m.begin), origin.end(m.end)});
     }
     for (const Part& part : **parts) traced.ids.push_back(part.id);
-    // One unknown token for a run of them, as in encode().
-    const auto is_unknown = [&](int32_t id) { return !pre_ && id == special_ids().unknown; };
-    if (words.size() > first && words.back().ids.size() == 1 && !traced.ids.empty() &&
-        is_unknown(words.back().ids[0]) && is_unknown(traced.ids[0])) {
-      traced.begin = words.back().begin;
-      words.pop_back();
-    }
-    words.push_back(std::move(traced));
+    add_word(words, first, std::move(traced));
     return {};
   };
   CUTAWAY_TRY(walk(

@@ -188,15 +188,7 @@ Result<std::vector<TracedWord>> UnigramTokenizer::trace_merges(
       [&](std::string_view text, size_t offset) {
         const size_t first = words.size();
         return walk_words(text, offset, false, [&](const std::vector<EncodedToken>& tokens) {
-          if (tokens.empty()) return;
-          TracedWord word = traced_word(tokens);
-          const int32_t unknown = special_ids().unknown;
-          if (words.size() > first && word.ids[0] == unknown &&
-              words.back().ids.back() == unknown) {
-            word.ids.erase(word.ids.begin());  // it is part of the one before, as in encode()
-            words.back().end = std::max(words.back().end, tokens.front().end);
-          }
-          if (!word.ids.empty()) words.push_back(std::move(word));
+          if (!tokens.empty()) add_word(words, first, traced_word(tokens));
         });
       },
       [&](const SpecialMatch& match) {

@@ -102,11 +102,24 @@ class VocabularyTokenizer : public Tokenizer {
   // one.
   void add_token(std::vector<EncodedToken>& out, size_t first, int32_t id, size_t begin,
                  size_t end) const {
-    if (id == ids_.unknown && out.size() > first && out.back().id == id) {
+    if (is_unknown(id) && out.size() > first && out.back().id == id) {
       out.back().end = std::max(out.back().end, end);
     } else {
       out.push_back({id, begin, end});
     }
+  }
+  // The unknown token, unless the file gives its id to one that text or a byte may become.
+  bool is_unknown(int32_t id) const {
+    return id == ids_.unknown && !vocabulary_->is_text(id) && token_type(id) != TokenType::kByte;
+  }
+  // Appends a word as add_token appends its tokens.
+  void add_word(std::vector<TracedWord>& words, size_t first, TracedWord word) const {
+    if (word.ids.empty()) return;
+    if (words.size() > first && is_unknown(word.ids[0]) && words.back().ids.back() == word.ids[0]) {
+      words.back().end = std::max(words.back().end, word.end);
+      word.ids.erase(word.ids.begin());
+    }
+    if (!word.ids.empty()) words.push_back(std::move(word));
   }
   const Vocabulary& vocabulary() const { return *vocabulary_; }
 
