@@ -197,6 +197,14 @@ Loaded load(const EngineArgs& engine_args, const ModelArgs& model_args, const Tr
   return loaded;
 }
 
+Json installed_json(const InstalledModel& model) {
+  Json out = {{"name", model.name}, {"path", model.path}, {"bytes", model.bytes}};
+  if (!model.sha256.empty()) out["sha256"] = model.sha256;
+  if (!model.source.empty()) out["source"] = model.source;
+  if (model.files.size() > 1) out["files"] = model.files;
+  return out;
+}
+
 int finish(Engine& engine, int status) {
   if (const Status flushed = engine.flush_trace(); !flushed.ok()) {
     report(flushed.error());

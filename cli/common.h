@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "cli/args.h"
 #include "cutaway/engine.h"
+#include "cutaway/model_store.h"
 
 namespace cutaway::cli {
 
@@ -70,6 +71,9 @@ Loaded load(const EngineArgs& engine, const ModelArgs& model, const TraceArgs* t
 // The same into an engine that is there.
 Result<std::shared_ptr<Model>> load_model(Engine& engine, const std::string& name,
                                           bool show_progress = true);
+
+// What `list --json` and `pull --json` say of a model.
+Json installed_json(const InstalledModel& model);
 
 // Waits for the trace and for stdout; returns `status`, or kFailed when one of them failed.
 int finish(Engine& engine, int status);

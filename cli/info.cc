@@ -1,5 +1,6 @@
 // cutaway info: the machine and the kernels chosen; a model's metadata; third-party notices.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <sstream>
 
@@ -7,49 +8,12 @@
 #include "cli/common.h"
 #include "cli/exit_status.h"
 #include "cli/licences.h"
+#include "cli/model_info.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
 
 namespace cutaway::cli {
 namespace {
-
-constexpr size_t kShownItems = 6;  // of a list in the metadata
-constexpr size_t kShownItemColumns = 24;
-constexpr size_t kShownColumns = 100;  // of a text in the metadata
-
-// A value on one line: long lists and texts are cut, with what is left out.
-std::string short_value(const Json& value) {
-  if (value.is_string()) {
-    const std::string text = in_quotes(value.get<std::string>());
-    if (display_width(text) <= kShownColumns) return text;
-    return fmt::format("{} ({} bytes)", fit(text, kShownColumns),
-                       value.get_ref<const std::string&>().size());
-  }
-  // The library clips long lists of the metadata: {"count":49152,"first":[…]}.
-  const bool clipped = value.is_object() && value.size() == 2 && value.contains("count") &&
-                       value.contains("first") && value.at("first").is_array();
-  const Json& list = clipped ? value.at("first") : value;
-  if (!list.is_array() || (!clipped && list.size() <= kShownItems)) {
-    return printable(to_text(value));
-  }
-  std::string out = "[";
-  for (size_t i = 0; i < std::min(kShownItems, list.size()); ++i) {
-    const std::string item = short_value(list[i]);
-    out += (i > 0 ? "," : "") + fit(item, std::min(display_width(item), kShownItemColumns));
-  }
-  return out +
-         fmt::format(",…] ({} items)", clipped ? value.at("count").get<size_t>() : list.size());
-}
-
-std::string key_values(const Json& object, size_t indent) {
-  size_t width = 0;
-  for (const auto& [key, value] : object.items()) width = std::max(width, display_width(key));
-  std::string out;
-  for (const auto& [key, value] : object.items()) {
-    out += std::string(indent, ' ') + fit(printable(key), width) + "  " + short_value(value) + "\n";
-  }
-  return out;
-}
 
 // Everything but the nested parts, which have a form of their own.
 Json without(const Json& object, std::initializer_list<const char*> keys) {
@@ -58,38 +22,21 @@ Json without(const Json& object, std::initializer_list<const char*> keys) {
   return out;
 }
 
+// Columns of the terminal that stdout is; 0 when it is none: scripts get whole lines.
+size_t output_width() {
+  return is_terminal(STDOUT_FILENO) ? static_cast<size_t>(terminal_width(STDOUT_FILENO)) : 0;
+}
+
 std::string machine_text(const Json& machine) {
-  std::string out = key_values(without(machine, {"cpu", "kernels"}), 0);
-  if (machine.contains("cpu")) out += "cpu\n" + key_values(machine.at("cpu"), 2);
+  const size_t width = output_width();
+  std::string out = key_values(without(machine, {"cpu", "kernels"}), 0, width);
+  if (machine.contains("cpu")) out += "cpu\n" + key_values(machine.at("cpu"), 2, width);
   if (!machine.contains("kernels")) return out;
   const Json& kernels = machine.at("kernels");
   out += fmt::format("kernels: {}\n", printable(kernels.value("chosen", "")));
   for (const Json& choice : kernels.value("choices", Json::array())) {
     out += fmt::format("  {:<8}  {}\n", printable(choice.value("name", "")),
                        printable(choice.value("reason", "")));
-  }
-  return out;
-}
-
-std::string tensor_table(const Json& tensors) {
-  std::string out;
-  for (const Json& tensor : tensors) {
-    std::string shape;
-    for (const Json& size : tensor.value("shape", Json::array())) {
-      shape += (shape.empty() ? "" : ",") + to_text(size);
-    }
-    out +=
-        fmt::format("{:<6} {:<16} {}\n", printable(tensor.value("type", tensor.value("dtype", ""))),
-                    shape, printable(tensor.value("name", "")));
-  }
-  return out;
-}
-
-std::string model_text(const Json& model) {
-  std::string out = key_values(without(model, {"metadata", "tensors"}), 0);
-  if (model.contains("metadata")) out += "metadata\n" + key_values(model.at("metadata"), 2);
-  if (model.contains("tensors") && model.at("tensors").is_array()) {
-    out += "tensors\n" + tensor_table(model.at("tensors"));
   }
   return out;
 }
@@ -137,7 +84,7 @@ int info_command(int argc, char** argv) {
   bool tensors = false, licences = false, json = false;
   model_args.add_to(args);
   engine_args.add_to(args);
-  args.flag("--tensors", tensors, "With -m: every tensor's type, shape and name");
+  args.flag("--tensors", tensors, "With -m: every tensor's type, shape, size, place and name");
   args.flag("--licenses", licences, "The third-party notices");
   args.flag("--json", json, "One JSON document on stdout");
   if (const auto status = args.parse(argc, argv, 2)) return *status;
@@ -171,7 +118,7 @@ int info_command(int argc, char** argv) {
   if (json) {
     write_json(result);
   } else if (result.contains("model")) {
-    write_out(model_text(result.at("model")));
+    write_out(model_text(result.at("model"), output_width()));
   } else {
     write_out(machine_text(result.at("machine")));
   }

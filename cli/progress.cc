@@ -34,9 +34,9 @@ void to_stderr(const std::string& text) {
 
 }  // namespace
 
-std::string progress_line(const Progress& progress, double seconds, int width) {
+std::string progress_line(const Progress& progress, uint64_t gained, double seconds, int width) {
   const double done = static_cast<double>(progress.done);
-  const double rate = seconds > 0.2 ? done / seconds : 0;
+  const double rate = seconds > 0.2 ? static_cast<double>(gained) / seconds : 0;
   std::string tail = progress.done > 0 ? amount(done, progress.unit) : "";
   double share = 0;
   if (progress.total > 0) {
@@ -74,9 +74,10 @@ ProgressBar::ProgressBar(int delay_ms, bool shown)
 ProgressFn ProgressBar::callback() {
   return [this](const Progress& progress) {
     const int64_t now = now_ns();
-    if (progress.what != what_) {
+    if (progress.what != what_ || progress.done < stage_done_) {
       what_ = progress.what;
       stage_ns_ = now;
+      stage_done_ = progress.done;
     }
     if (terminal_ && now - start_ns_ >= delay_ns_ && now - drawn_ns_ >= kRedrawNs) {
       draw(progress, now);
@@ -89,7 +90,10 @@ void ProgressBar::draw(const Progress& progress, int64_t now) {
   drawn_ns_ = now;
   visible_ = true;
   const double seconds = static_cast<double>(now - stage_ns_) * 1e-9;
-  to_stderr("\r" + progress_line(progress, seconds, terminal_width(STDERR_FILENO)) + "\033[K");
+  to_stderr(
+      "\r" +
+      progress_line(progress, progress.done - stage_done_, seconds, terminal_width(STDERR_FILENO)) +
+      "\033[K");
 }
 
 void ProgressBar::clear() {

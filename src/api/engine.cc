@@ -6,6 +6,7 @@
 #include "base/cpu_features.h"
 #include "base/guard.h"
 #include "cutaway/model_store.h"
+#include "formats/shard_name.h"
 #include "trace/sinks.h"
 
 namespace cutaway {
@@ -56,7 +57,9 @@ Result<std::shared_ptr<Model>> Engine::load(const std::string& model, const Prog
       trace::event("weights.hash", "when", "loaded", "file_xxh3", loaded->file_hash(),
                    "packed_xxh3", loaded->packed_hash().hex());
     }
-    const std::string name = std::filesystem::path(path).stem().string();
+    const auto shard = formats::parse_shard_name(path);
+    const std::string name = shard ? std::filesystem::path(shard->prefix).filename().string()
+                                   : std::filesystem::path(path).stem().string();
     CUTAWAY_OUT(span, "name", name, "architecture", loaded->architecture(), "parameters",
                 loaded->parameters(), "ms", load_ms);
     return std::shared_ptr<Model>(

@@ -13,6 +13,8 @@
 
 #include "api/built_in.h"
 #include "api/package.h"
+#include "api/pull_plan.h"
+#include "api/store_layout.h"
 #include "base/guard.h"
 #include "base/suggest.h"
 #include "trace/trace.h"
@@ -75,15 +77,6 @@ bool looks_like_path(const std::string& model) {
   return model.find('/') != std::string::npos || model.ends_with(kExtension);
 }
 
-// The hex digits that a pull recorded beside the file; empty when there is no such record.
-std::string recorded_sha256(const std::string& path) {
-  std::ifstream file(path + ".sha256");
-  std::string hex;
-  file >> hex;
-  const bool valid = hex.size() == 64 && hex.find_first_not_of("0123456789abcdef") == hex.npos;
-  return valid ? hex : "";
-}
-
 Error not_found(const std::string& model, const std::vector<InstalledModel>& installed) {
   const api::BuiltInSource* source = api::find_built_in(model);
   if (source != nullptr) {
@@ -91,6 +84,14 @@ Error not_found(const std::string& model, const std::vector<InstalledModel>& ins
         ErrorCode::kNotFound,
         fmt::format("the model '{0}' is not installed; `cutaway pull {0}` gets it ({1} MB)", model,
                     source->bytes / 1'000'000),
+        "model"};
+  }
+  if (api::is_remote_source(model)) {
+    return Error{
+        ErrorCode::kNotFound,
+        fmt::format("'{0}' is not installed under that name; `cutaway pull {0}` gets it and "
+                    "says what it is called here",
+                    model),
         "model"};
   }
   if (looks_like_path(model)) {
@@ -106,20 +107,6 @@ Error not_found(const std::string& model, const std::vector<InstalledModel>& ins
   text += names.empty() ? " (no model is installed; `cutaway pull smollm2-135m` gets the default)"
                         : fmt::format(" (installed: {})", fmt::join(names, ", "));
   return Error{ErrorCode::kNotFound, text, "model"};
-}
-
-// A name is one path component, and none that hides.
-Status check_name(const std::string& name) {
-  const bool control =
-      std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-  if (name.empty() || name.front() == '.' || name.find('/') != std::string::npos || control) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("'{}' is not a model's name: names have no '/', no leading '.' and no "
-                             "control characters",
-                             name),
-                 "name"};
-  }
-  return {};
 }
 
 }  // namespace
@@ -146,7 +133,7 @@ Result<std::string> ModelStore::resolve(const std::string& model) const {
     }
     const std::vector<InstalledModel> installed = list();
     for (const InstalledModel& m : installed) {
-      if (m.name == name) {
+      if (m.name == name || (!m.source.empty() && m.source == name)) {
         CUTAWAY_OUT(span, "path", m.path);
         return m.path;
       }
@@ -167,19 +154,14 @@ Result<std::string> ModelStore::resolve(const std::string& model) const {
 
 std::vector<InstalledModel> ModelStore::list() const {
   CUTAWAY_SPAN(span, "api::ModelStore::list", "home", home_);
-  std::vector<InstalledModel> out;
-  std::error_code error;
-  auto it = fs::directory_iterator(home_ + "/models", error);
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-    const fs::path& path = it->path();
-    std::error_code ignored;
-    if (path.extension() != kExtension || !it->is_regular_file(ignored)) continue;
-    const std::string name = path.stem().string();
-    if (!check_name(name).ok()) continue;
-    const uint64_t bytes = it->file_size(ignored);
-    out.push_back({name, path.string(), ignored ? 0 : bytes, recorded_sha256(path.string())});
-  }
-  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::vector<InstalledModel> out = api::installed_models(home_ + "/models");
+  CUTAWAY_OUT(span, "n", out.size());
+  return out;
+}
+
+std::vector<UnfinishedPull> ModelStore::unfinished() const {
+  CUTAWAY_SPAN(span, "api::ModelStore::unfinished", "home", home_);
+  std::vector<UnfinishedPull> out = api::unfinished_pulls(home_ + "/models");
   CUTAWAY_OUT(span, "n", out.size());
   return out;
 }
@@ -187,7 +169,9 @@ std::vector<InstalledModel> ModelStore::list() const {
 std::vector<BuiltInModel> ModelStore::built_in() const {
   std::vector<BuiltInModel> out;
   for (const api::BuiltInSource& s : api::built_in_sources()) {
-    out.push_back({s.name, s.description, s.licence, "pypi:" + s.requirement, s.bytes});
+    std::string source = s.requirement.empty() ? s.hub : "pypi:" + s.requirement;
+    if (!s.requirement.empty() && !s.hub.empty()) source += " or " + s.hub;
+    out.push_back({s.name, s.description, s.licence, std::move(source), s.bytes});
   }
   return out;
 }
@@ -195,17 +179,25 @@ std::vector<BuiltInModel> ModelStore::built_in() const {
 Status ModelStore::remove(const std::string& name) {
   return guarded("removing the model", [&]() -> Status {
     CUTAWAY_SPAN(span, "api::ModelStore::remove", "name", name);
-    CUTAWAY_TRY(check_name(name));
+    CUTAWAY_TRY(api::check_model_name(name));
     const std::vector<InstalledModel> installed = list();
     for (const InstalledModel& m : installed) {
       if (m.name != name) continue;
-      std::error_code error;
-      if (!fs::remove(m.path, error) && error) {
-        return Error{ErrorCode::kIo,
-                     fmt::format("cannot remove '{}': {}", m.path, error.message())};
-      }
-      fs::remove(m.path + ".sha256", error);  // may not be there
+      CUTAWAY_TRY(api::remove_model(m, home_ + "/models"));
       CUTAWAY_OUT(span, "path", m.path);
+      return {};
+    }
+    for (const UnfinishedPull& pull : unfinished()) {
+      if (pull.name != name) continue;
+      api::PullLock lock;
+      CUTAWAY_TRY(lock.take(home_ + "/models", {}, false));
+      std::error_code error;
+      fs::remove_all(pull.path, error);
+      if (error) {
+        return Error{ErrorCode::kIo,
+                     fmt::format("cannot remove '{}': {}", pull.path, error.message())};
+      }
+      CUTAWAY_OUT(span, "path", pull.path);
       return {};
     }
     // An alias is not followed: removing through another name would surprise.

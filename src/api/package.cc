@@ -289,18 +289,25 @@ Status unpack_member(const std::string& archive, const std::string& member, uint
   return {};
 }
 
-Result<std::string> sha256_of_file(const std::string& path) {
+Result<std::string> sha256_of_file(const std::string& path, const ProgressFn& progress) {
   CUTAWAY_SPAN(span, "api::sha256_of_file", "path", path);
   Descriptor in(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (in.fd < 0) return io_error(fmt::format("cannot read '{}'", path), errno);
+  struct stat file;
+  const bool known = ::fstat(in.fd, &file) == 0 && file.st_size > 0;
   Sha256 sha;
   std::vector<char> block(kBlock);
+  uint64_t done = 0;
   for (;;) {
     const ssize_t n = ::read(in.fd, block.data(), block.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return io_error(fmt::format("cannot read '{}'", path), errno);
     if (n == 0) break;
     sha.update(block.data(), static_cast<size_t>(n));
+    done += static_cast<uint64_t>(n);
+    if (progress && !progress({"check", done, known ? static_cast<uint64_t>(file.st_size) : 0})) {
+      return cancelled("checking the file");
+    }
   }
   std::string hex = sha.hex();
   CUTAWAY_OUT(span, "sha256", hex);

@@ -25,7 +25,7 @@ Status unpack_member(const std::string& archive, const std::string& member, uint
                      const std::string& sha256, const std::string& target,
                      const ProgressFn& progress);
 
-// SHA-256 of a file as lower-case hex. Error kIo.
-Result<std::string> sha256_of_file(const std::string& path);
+// SHA-256 of a file as lower-case hex. `progress` ("check") may be empty. Errors: kIo, kCancelled.
+Result<std::string> sha256_of_file(const std::string& path, const ProgressFn& progress = {});
 
 }  // namespace cutaway::api

@@ -19,6 +19,9 @@ namespace cutaway::formats {
 // allowed), kUnsupported (a tensor type or version that this build does not read: names it).
 Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path);
 
+// The same, for who puts shards together (split.h).
+Result<std::shared_ptr<ModelFile>> open_gguf_shard(const std::string& path);
+
 // The same over bytes that the caller keeps alive (fuzzers, tests).
 Result<std::shared_ptr<const ModelFile>> parse_gguf(std::span<const uint8_t> bytes,
                                                     const std::string& name);

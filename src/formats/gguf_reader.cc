@@ -480,19 +480,19 @@ class Parser {
   std::vector<Entry> entries_;
 };
 
-Result<std::shared_ptr<const ModelFile>> parse(InputFile input) {
+Result<std::shared_ptr<ModelFile>> parse(InputFile input) {
   auto file = std::make_shared<ModelFile>();
   file->format = "gguf";
   file->path = input.path();
   file->files.push_back(std::move(input));
   CUTAWAY_TRY(Parser(*file).run());
-  return std::shared_ptr<const ModelFile>(std::move(file));
+  return file;
 }
 
 }  // namespace
 
-Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path) {
-  CUTAWAY_SPAN(span, "formats::open_gguf", "path", path);
+Result<std::shared_ptr<ModelFile>> open_gguf_shard(const std::string& path) {
+  CUTAWAY_SPAN(span, "formats::open_gguf_shard", "path", path);
   CUTAWAY_ASSIGN(InputFile input, InputFile::open(path));
   CUTAWAY_ASSIGN(auto opened, parse(std::move(input)));
   CUTAWAY_OUT(span, "tensors", opened->tensors.size(), "metadata",
@@ -500,10 +500,17 @@ Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path) {
   return opened;
 }
 
+Result<std::shared_ptr<const ModelFile>> open_gguf(const std::string& path) {
+  CUTAWAY_SPAN(span, "formats::open_gguf", "path", path);
+  CUTAWAY_ASSIGN(std::shared_ptr<const ModelFile> opened, open_gguf_shard(path));
+  CUTAWAY_OUT(span, "tensors", opened->tensors.size());
+  return opened;
+}
+
 Result<std::shared_ptr<const ModelFile>> parse_gguf(std::span<const uint8_t> bytes,
                                                     const std::string& name) {
   CUTAWAY_SPAN(span, "formats::parse_gguf", "name", name, "bytes", bytes.size());
-  CUTAWAY_ASSIGN(auto parsed, parse(InputFile::over(bytes, name)));
+  CUTAWAY_ASSIGN(std::shared_ptr<const ModelFile> parsed, parse(InputFile::over(bytes, name)));
   CUTAWAY_OUT(span, "tensors", parsed->tensors.size(), "metadata",
               parsed->metadata.entries().size());
   return parsed;

@@ -10,6 +10,7 @@
 
 #include "formats/gguf.h"
 #include "formats/sniff.h"
+#include "formats/split.h"
 #include "trace/trace.h"
 
 namespace cutaway::formats {
@@ -38,17 +39,6 @@ Error folder_error(const std::string& path) {
   return {has_config ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument, message, "path"};
 }
 
-// A file of a split model holds a part of the tensors only.
-Status refuse_split(const ModelFile& file) {
-  CUTAWAY_ASSIGN(const int64_t count, file.metadata.integer_or("split.count", 1, 0, 65535));
-  if (count <= 1) return {};
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("{} is one of {} parts of a split model (split.count); split models are "
-                           "not read yet, merge the parts into one file",
-                           file.path, count),
-               "split.count"};
-}
-
 }  // namespace
 
 Result<std::shared_ptr<const ModelFile>> open_model_file(const std::string& path) {
@@ -72,8 +62,12 @@ Result<std::shared_ptr<const ModelFile>> open_model_file(const std::string& path
     return Error{ErrorCode::kInvalidFile,
                  fmt::format("{} is {}; expected a GGUF file", path, found.description), "magic"};
   }
-  CUTAWAY_ASSIGN(auto file, open_gguf(path));
-  CUTAWAY_TRY(refuse_split(*file));
+  CUTAWAY_ASSIGN(std::shared_ptr<ModelFile> opened, open_gguf_shard(path));
+  CUTAWAY_ASSIGN(const bool one_of_several, is_shard(*opened));
+  std::shared_ptr<const ModelFile> file = opened;
+  if (one_of_several) {
+    CUTAWAY_ASSIGN(file, open_shards(std::move(opened)));
+  }
   CUTAWAY_OUT(span, "format", file->format, "tensors", file->tensors.size(), "bytes",
               file->total_bytes());
   return file;

@@ -525,7 +525,7 @@ def test_pull_installs_the_whole_model_and_cleans_up():
             out, _ = process.communicate(timeout=120)
             assert process.returncode == 0 and json.loads(out)["name"] == "smollm2-135m"
         assert sorted(p.name for p in models.iterdir()) == [
-            ".pull.lock", "smollm2-135m.gguf", "smollm2-135m.gguf.sha256"]
+            ".pull.lock", "smollm2-135m.gguf", "smollm2-135m.gguf.sha256", "smollm2-135m.gguf.source"]
         subprocess.run(["sha256sum", "--quiet", "-c", "smollm2-135m.gguf.sha256"], cwd=models, check=True)
         (models / "smollm2-135m.gguf").rename(models / "another-name.gguf")
         # A file with the built-in model's bytes answers to the built-in name.
@@ -536,7 +536,7 @@ def test_pull_installs_the_whole_model_and_cleans_up():
 
 
 def test_progress_on_a_terminal_is_drawn_and_removed():
-    env = hostile_files.python_that_brings(FOLDER, "zeros.whl")
+    env = {**hostile_files.python_that_brings(FOLDER, "zeros.whl"), "HF_HUB_OFFLINE": "1"}
     script = FOLDER / "fake-path" / "python3"
     script.write_text(script.read_text() + "sleep 1\n")
     terminal = Terminal(["pull", "smollm2-135m"], FOLDER, env)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import pty
 import resource
 import select
 import shutil
 import signal
+import struct
 import subprocess
+import termios
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,11 +106,13 @@ def run_closed_pipe(args: list[str], folder: Path, read_first: int = 0) -> Resul
 class Terminal:
     """The program on a terminal of its own: stdin, stdout and stderr are one screen."""
 
-    def __init__(self, args: list[str], folder: Path, env: dict[str, str] | None = None):
+    def __init__(self, args: list[str], folder: Path, env: dict[str, str] | None = None, columns: int = 0):
         self.text = ""
         self._read_until = 0
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            if columns:
+                fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
             os.chdir(folder)
             os.execve(binary(), [binary(), *args], environment(folder, env))
 

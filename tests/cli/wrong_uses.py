@@ -71,6 +71,7 @@ def message(result: program.Result, folder: Path) -> str:
     lines = [line for line in result.err.strip().splitlines() if not line.endswith("shows what there is.")
              or line.startswith("cutaway: a command")]
     text = " ".join(lines).replace(str(folder / "home"), "$CUTAWAY_HOME").replace(str(folder) + "/", "")
+    text = re.sub(r"after \d+ ms", "after N ms", text)
     text = re.sub(r"\.partial-\w{6}", ".partial-XXXXXX", text)
     text = re.sub(r"available here: [\w, ]*\w", "available here: …", text)
     text = re.sub(r"[\d.]+ [kMGTP]B of memory are available \([^)]*\)",
