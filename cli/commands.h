@@ -15,5 +15,7 @@ int bench_command(int argc, char** argv);
 int synth_command(int argc, char** argv);
 int eval_command(int argc, char** argv);
 int replay_command(int argc, char** argv);
+int quantize_command(int argc, char** argv);
+int imatrix_command(int argc, char** argv);
 
 }  // namespace cutaway::cli

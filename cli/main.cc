@@ -30,6 +30,8 @@ constexpr Command kCommands[] = {
     {"info", "The machine, the kernels chosen; a model's metadata", info_command},
     {"bench", "Prefill and decode speed", bench_command},
     {"eval", "Perplexity of a text; what a quantised file lost", eval_command},
+    {"quantize", "A model file in another type: smaller, a bit worse", quantize_command},
+    {"imatrix", "What counts in a model, for a better quantize", imatrix_command},
     {"synth", "A file with random weights at a real model's shape", synth_command},
     {"pull", "Install a model", pull_command},
     {"list", "The installed models", list_command},

@@ -12,7 +12,8 @@ stdout; llama.cpp's own log goes nowhere.
            per window of N i32 tokens: the top-1 id after every token (i32, N a window) and the
            negative log-likelihood of the next token (f32, N - 1 a window)
   quantize -m F --type F16|Q8_0|Q4_0|… --out FILE     the file in another type, by llama.cpp's own
-           quantiser; --embedding-type for the token embedding (as a tied head needs)
+           quantiser; --embedding-type for the token embedding (as a tied head needs); --pure: every
+           matrix in that type
   info                                           versions and what it was built with
 """
 
@@ -223,6 +224,7 @@ def run_quantize(args) -> dict:
     params = ll.llama_model_quantize_default_params()
     params.nthread = args.threads
     params.allow_requantize = True
+    params.pure = args.pure
     file_type = getattr(ll, f"LLAMA_FTYPE_MOSTLY_{args.type}", None)
     if file_type is None:
         raise SystemExit(f"--type {args.type}: llama.cpp has no such file type")
@@ -272,6 +274,7 @@ def main() -> int:
         if name == "quantize":
             sub.add_argument("--type", required=True)
             sub.add_argument("--embedding-type")
+            sub.add_argument("--pure", action="store_true")
             sub.add_argument("--out", required=True)
     args = parser.parse_args()
     print(json.dumps(run[args.command](args)))

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/statvfs.h>
 
 #include <algorithm>
-#include <filesystem>
 
+#include "api/output_file.h"
 #include "base/clock.h"
 #include "base/guard.h"
 #include "base/suggest.h"
@@ -17,8 +16,6 @@
 
 namespace cutaway {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr int kMaxThreads = 1024;
 
@@ -68,48 +65,6 @@ Result<DType> find_type(const std::string& name) {
     if (upper_case(name) == dtype_name(type)) return type;
   }
   return unknown("type", name, synthesis_types());
-}
-
-Status check_output(const SynthesisRequest& request) {
-  if (request.output.empty()) {
-    return Error{ErrorCode::kInvalidArgument, "output is empty; it takes the path of a file",
-                 "output"};
-  }
-  std::error_code error;
-  if (fs::is_symlink(fs::symlink_status(request.output, error))) {
-    return Error{ErrorCode::kIo,
-                 fmt::format("{} is a symbolic link, which would be replaced by the file; name the "
-                             "file itself",
-                             request.output),
-                 "output"};
-  }
-  const fs::file_status status = fs::status(request.output, error);
-  if (!fs::exists(status)) return {};  // or may not be looked at: writing will tell
-  if (!fs::is_regular_file(status)) {
-    return Error{ErrorCode::kIo, fmt::format("{} exists and is not a regular file", request.output),
-                 "output"};
-  }
-  if (!request.overwrite) {
-    return Error{
-        ErrorCode::kIo,
-        fmt::format("{} exists; --force replaces it, another name keeps it", request.output),
-        "output"};
-  }
-  return {};
-}
-
-// The old file stays until the new one is whole, so its room does not count.
-Status check_space(const std::string& output, uint64_t needed) {
-  const fs::path parent = fs::path(output).parent_path();
-  const std::string folder = parent.empty() ? "." : parent.string();
-  struct statvfs disk{};
-  if (::statvfs(folder.c_str(), &disk) != 0) return {};  // writing will tell
-  const uint64_t free = static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize;
-  if (free >= needed) return {};
-  return Error{ErrorCode::kIo,
-               fmt::format("not enough room for {}: {} bytes are needed, {} bytes are free in '{}'",
-                           output, needed, free, folder),
-               "output"};
 }
 
 Result<SynthesisShape> describe(const Found& found) {
@@ -173,7 +128,7 @@ Result<SynthesisResult> synthesize(const SynthesisRequest& request, const Progre
     }
     CUTAWAY_ASSIGN(const model::Synthesis plan,
                    model::plan_synthesis(*found.architecture, found.shape, request.layers));
-    CUTAWAY_TRY(check_output(request));
+    CUTAWAY_TRY(api::check_output(request.output, request.overwrite));
     ThreadPool pool(request.threads);
     formats::GgufWriter writer;
     model::add_synthesis_metadata(plan, found.shape.name, type, writer);
@@ -183,10 +138,11 @@ Result<SynthesisResult> synthesize(const SynthesisRequest& request, const Progre
     model::add_synthesis_tensors(plan, type, request.seed, pool, report, writer);
     CUTAWAY_TRY(writer.check());
     const uint64_t bytes = writer.file_bytes();
-    CUTAWAY_TRY(check_space(request.output, bytes));
+    CUTAWAY_TRY(api::check_space(request.output, bytes));
     const Status written = writer.write(request.output, request.overwrite);
     if (!written.ok()) {
-      CUTAWAY_TRY(check_output(request));  // what came there meanwhile says it better
+      CUTAWAY_TRY(api::check_output(
+          request.output, request.overwrite));  // what came there meanwhile says it better
       return written.error();
     }
     const double write_ms = static_cast<double>(now_ns() - start) / 1e6;

@@ -35,6 +35,8 @@ class GgufWriter {
   // Whatever the value, exactly this type in the file.
   void add_u32(std::string key, uint32_t value);
   void add_f32(std::string key, float value);
+  // Entry `index` of a file's metadata, in the type that it has there.
+  void add_from(const ModelFile& file, size_t index);
   // `bytes` must stay valid until write().
   void add_tensor(std::string name, DType dtype, Shape shape, std::span<const uint8_t> bytes);
   // Bytes that are made while the file is written, so that a tensor is never in memory as a whole:

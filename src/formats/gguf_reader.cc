@@ -152,13 +152,14 @@ class Parser {
     CUTAWAY_TRY(read(type, [&] { return "the type of " + in_quotes(field); }));
     MetaValue value;
     if (type == kGgufArray) {
-      CUTAWAY_TRY(array(field, value));
+      CUTAWAY_TRY(array(field, value, type));
     } else {
       CUTAWAY_TRY(scalar(type, field, value));
     }
     if (!file_.metadata.insert(field, std::move(value))) {
       return invalid(at, field, "metadata key {} appears twice", in_quotes(field));
     }
+    file_.metadata_types.push_back(type);
     return {};
   }
 
@@ -233,9 +234,9 @@ class Parser {
     return {};
   }
 
-  Status array(const std::string& field, MetaValue& value) {
+  // `type` becomes that of the elements.
+  Status array(const std::string& field, MetaValue& value, uint32_t& type) {
     const uint64_t at = here();
-    uint32_t type = 0;
     uint64_t n = 0;
     CUTAWAY_TRY(read(type, [&] { return "the element type of " + in_quotes(field); }));
     if (type == kGgufArray) {

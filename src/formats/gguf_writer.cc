@@ -77,6 +77,14 @@ uint32_t natural_type(const MetaValue& value) {
 template <typename T>
 void put_number(std::vector<uint8_t>& out, uint32_t type, T value) {
   switch (type) {
+    case kGgufU8:
+      return put(out, static_cast<uint8_t>(value));
+    case kGgufI8:
+      return put(out, static_cast<int8_t>(value));
+    case kGgufU16:
+      return put(out, static_cast<uint16_t>(value));
+    case kGgufI16:
+      return put(out, static_cast<int16_t>(value));
     case kGgufU32:
       return put(out, static_cast<uint32_t>(value));
     case kGgufI32:
@@ -254,6 +262,13 @@ void GgufWriter::add_u32(std::string key, uint32_t value) {
 void GgufWriter::add_f32(std::string key, float value) {
   CUTAWAY_SPAN(span, "formats::GgufWriter::add_f32", "key", key, "value", value);
   entries_.push_back({std::move(key), kGgufF32, static_cast<double>(value)});
+}
+
+void GgufWriter::add_from(const ModelFile& file, size_t index) {
+  const auto& [key, value] = file.metadata.entries()[index];
+  CUTAWAY_SPAN(span, "formats::GgufWriter::add_from", "file", file.path, "key", key);
+  const bool known = index < file.metadata_types.size();
+  entries_.push_back({key, known ? file.metadata_types[index] : natural_type(value), value});
 }
 
 void GgufWriter::add_tensor(std::string name, DType dtype, Shape shape,

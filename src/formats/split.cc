@@ -97,7 +97,8 @@ bool is_split_key(const std::string& key) { return key.starts_with("split."); }
 
 // Puts a shard at the end of the whole. Its metadata, if it repeats any, is the first shard's.
 Status append(ModelFile& whole, ModelFile shard) {
-  for (const auto& [key, value] : shard.metadata.entries()) {
+  for (size_t i = 0; i < shard.metadata.entries().size(); ++i) {
+    const auto& [key, value] = shard.metadata.entries()[i];
     if (is_split_key(key) || key == "general.alignment") continue;  // each file's own
     const MetaValue* known = whole.metadata.find(key);
     if (known != nullptr && *known != value) {
@@ -106,7 +107,9 @@ Status append(ModelFile& whole, ModelFile shard) {
                                  "model?",
                                  in_quotes(key)));
     }
-    if (known == nullptr) whole.metadata.insert(key, value);
+    if (known != nullptr) continue;
+    whole.metadata.insert(key, value);
+    whole.metadata_types.push_back(shard.metadata_types[i]);
   }
   for (StoredTensor& tensor : shard.tensors) {
     tensor.file = whole.files.size();

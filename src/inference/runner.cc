@@ -55,7 +55,7 @@ Result<ops::Rows> Runner::step(std::span<const StepInput> inputs) {
     }
   }
   scratch_.rewind({});
-  ops::Pass pass{table_, pool_, scratch_, batch_, precise_, probes_};
+  ops::Pass pass{table_, pool_, scratch_, batch_, precise_, probes_, watcher_};
   const ops::Rows logits = model_.transformer().forward(pass);
   for (const StepInput& input : inputs) {
     SequenceState& sequence = *input.sequence;

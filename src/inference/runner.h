@@ -54,6 +54,10 @@ class Runner {
   // Watch every step from now on. Not owned; null removes all.
   void set_probes(std::vector<trace::Probe*> probes) { probes_ = std::move(probes); }
 
+  // Sees the input of every product of every step from now on. Not owned; null: nobody.
+  // Precondition: a precise runner.
+  void set_watcher(ops::ProductWatcher* watcher) { watcher_ = watcher; }
+
   const model::LoadedModel& model() const { return model_; }
   const kernels::KernelTable& table() const { return table_; }
 
@@ -66,6 +70,7 @@ class Runner {
   ops::Scratch scratch_;
   ops::Batch batch_;
   std::vector<trace::Probe*> probes_;
+  ops::ProductWatcher* watcher_ = nullptr;
 };
 
 }  // namespace cutaway::inference

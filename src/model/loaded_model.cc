@@ -44,6 +44,7 @@ Result<std::shared_ptr<const LoadedModel>> LoadedModel::load(std::shared_ptr<con
                  "tokenizer.ggml.tokens"};
   }
   out->weight_spans_ = weights.spans();
+  for (const auto& [data, source] : weights.sources()) out->matrix_sources_.emplace(data, source);
   out->weight_memory_ = weights.take_memory();
   out->parameters_ = weights.parameters();
   for (const auto& [data, size] : out->weight_spans_) out->packed_bytes_ += size;
@@ -95,6 +96,14 @@ Status LoadedModel::load_sampling_defaults() {
   }
   CUTAWAY_OUT(span, "found", found);
   return {};
+}
+
+MatrixSource LoadedModel::source_of(const kernels::PackedMatrix& matrix) const {
+  CUTAWAY_SPAN(span, "model::LoadedModel::source_of", "rows", matrix.rows, "cols", matrix.cols);
+  const auto found = matrix_sources_.find(matrix.data);
+  const MatrixSource out = found == matrix_sources_.end() ? MatrixSource{} : found->second;
+  CUTAWAY_OUT(span, "tensor", out.tensor == nullptr ? std::string() : out.tensor->name);
+  return out;
 }
 
 std::string LoadedModel::file_hash() const {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "arch/architecture.h"
@@ -12,6 +13,7 @@
 #include "base/large_memory.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "model/weight_loader.h"
 #include "text/chat/chat_template.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -48,6 +50,9 @@ class LoadedModel {
   uint64_t parameters() const { return parameters_; }
   uint64_t packed_bytes() const { return packed_bytes_; }
 
+  // Which tensor of the file a packed matrix was made of; null tensor: none of the matrices'.
+  MatrixSource source_of(const kernels::PackedMatrix& matrix) const;
+
   // XXH3-128 over the file's bytes (in hexadecimal, or why they cannot be read any more), and over
   // the packed weights. Each reads everything: for traces and checks, not for every request.
   std::string file_hash() const;
@@ -62,6 +67,7 @@ class LoadedModel {
   std::string architecture_;
   LargeArena weight_memory_{0};
   std::vector<std::pair<const uint8_t*, size_t>> weight_spans_;
+  std::unordered_map<const uint8_t*, MatrixSource> matrix_sources_;  // by the packed data
   std::unique_ptr<arch::Transformer> transformer_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::shared_ptr<const text::ChatTemplate> chat_template_;

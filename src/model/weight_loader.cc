@@ -285,6 +285,13 @@ Result<ops::ExpertMatrices> WeightLoader::experts(const arch::ExpertRow& row, in
   return out;
 }
 
+std::vector<std::pair<const uint8_t*, MatrixSource>> WeightLoader::sources() const {
+  CUTAWAY_SPAN(span, "model::WeightLoader::sources", "matrices", jobs_.size());
+  std::vector<std::pair<const uint8_t*, MatrixSource>> out;
+  for (const Job& job : jobs_) out.push_back({job.out, {job.tensor, job.expert}});
+  return out;
+}
+
 Status WeightLoader::check_all_used() const {
   CUTAWAY_SPAN(span, "model::WeightLoader::check_all_used", "tensors", file_.tensors.size());
   std::string unused;

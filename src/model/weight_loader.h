@@ -16,6 +16,12 @@
 
 namespace cutaway::model {
 
+// The tensor that a packed matrix is of, or is a part of.
+struct MatrixSource {
+  const StoredTensor* tensor = nullptr;
+  int64_t expert = -1;  // −1: the tensor is no stack of experts
+};
+
 class WeightLoader final : public arch::WeightSource {
  public:
   // `file` outlives the loader.
@@ -44,6 +50,8 @@ class WeightLoader final : public arch::WeightSource {
   LargeArena take_memory() { return std::move(memory_); }
   const std::vector<std::pair<const uint8_t*, size_t>>& spans() const { return spans_; }
   uint64_t parameters() const { return parameters_; }
+  // What the packed matrices were made of.
+  std::vector<std::pair<const uint8_t*, MatrixSource>> sources() const;
 
  private:
   struct Job {

@@ -93,6 +93,10 @@ bool any_takes_q8(const Pass& pass, std::span<const Linear* const> readers) {
 }
 
 Input quantized_for(Pass& pass, const Input& x, std::span<const Linear* const> readers) {
+  if (pass.watcher != nullptr) [[unlikely]] {
+    CUTAWAY_CHECK(pass.precise);
+    for (const Linear* reader : readers) pass.watcher->product(reader->weight.packed, x.floats);
+  }
   Input out = x;
   if (x.q8.q == nullptr && any_takes_q8(pass, readers)) out.q8 = quantize(pass, x.floats);
   return out;

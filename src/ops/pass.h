@@ -70,6 +70,15 @@ class Scratch {
   size_t block_ = 0, used_ = 0;
 };
 
+// Sees what the products of a pass read.
+class ProductWatcher {
+ public:
+  virtual ~ProductWatcher() = default;
+  // Called on the engine's thread before x · weightᵀ is computed; `x` is valid during the call
+  // only.
+  virtual void product(const kernels::PackedMatrix& weight, const Rows& x) = 0;
+};
+
 struct Pass {
   const kernels::KernelTable& table;
   ThreadPool& pool;
@@ -77,6 +86,7 @@ struct Pass {
   const Batch& batch;
   bool precise = false;  // f32 activations × dequantised weights
   std::span<trace::Probe* const> probes = {};
+  ProductWatcher* watcher = nullptr;  // of precise passes only: others read no floats
 
   int64_t rows() const { return static_cast<int64_t>(batch.tokens.size()); }
   Rows make(int64_t n, int64_t d) { return {scratch.floats(n * d), n, d}; }

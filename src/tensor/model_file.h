@@ -72,6 +72,9 @@ struct ModelFile {
   std::string path;
   std::vector<InputFile> files;
   Metadata metadata;
+  // Of each metadata entry in turn, the format's own number of its type (of its elements, for an
+  // array): what a writer of the same format needs to keep them as they are. Empty: not known.
+  std::vector<uint32_t> metadata_types;
   std::vector<StoredTensor> tensors;  // the file's order
   std::unordered_map<std::string, size_t> tensor_index;
 

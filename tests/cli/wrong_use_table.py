@@ -49,6 +49,10 @@ def evaluation(what: str, args: str, code: int, *names: str, **more) -> WrongUse
     return WrongUse(what, ["eval", "-m", "tiny.gguf", *shlex.split(args)], code, names, **more)
 
 
+def quantization(what: str, args: str, code: int, *names: str, **more) -> WrongUse:
+    return WrongUse(what, ["quantize", *shlex.split(args)], code, names, **more)
+
+
 def model(what: str, file: str, code: int, *names: str, **more) -> WrongUse:
     return WrongUse(what, ["run", "-m", file, "hi"], code, names, **more)
 
@@ -241,6 +245,42 @@ EVALUATIONS = [
     evaluation("no layers of no baseline", "--text words.txt --no-layers", USAGE, "--no-layers", "--baseline"),
 ]
 
+QUANTISATIONS = [
+    quantization("nothing to quantise", "", USAGE, "IN"),
+    quantization("no file for the quantised model", "tiny.gguf", USAGE, "OUT.gguf"),
+    quantization("no type to quantise to", "tiny.gguf o.gguf", USAGE, "TYPE", "--help"),
+    quantization("an unknown type to quantise to", "tiny.gguf o.gguf Q4_K_X", USAGE, "Q4_K_X", "Q4_K_M"),
+    quantization("a model to quantise that is not there", "none.gguf o.gguf Q8_0", FAILED, "none.gguf"),
+    quantization("a truncated model to quantise", "truncated.gguf o.gguf Q8_0", FAILED, "truncated.gguf"),
+    quantization("a quantised file over another", "tiny.gguf words.txt Q8_0", FAILED, "words.txt", "--force"),
+    quantization("a quantised file over a folder", "tiny.gguf folder Q8_0 --force", FAILED, "folder", "regular file"),
+    quantization("a quantised file in a folder that is not there", "tiny.gguf none/o.gguf Q8_0", FAILED, "none/o.gguf",
+                 "No such file"),
+    quantization("weights to quantise that are not numbers", "nan.gguf o.gguf F16", FAILED, "blk.2.ffn_down.weight",
+                 "row"),
+    quantization("a quantised model to quantise once more", "quantised.gguf o.gguf Q8_0", USAGE, "Q4_0",
+                 "--allow-requantize"),
+    quantization("a tensor type without a type", "tiny.gguf o.gguf Q8_0 --tensor-type ffn_down", USAGE, "ffn_down",
+                 "PATTERN=TYPE"),
+    quantization("an unknown tensor type", "tiny.gguf o.gguf Q8_0 --tensor-type ffn_down=Q9_0", USAGE, "Q9_0", "Q8_0"),
+    quantization("a pattern of no tensor", "tiny.gguf o.gguf Q8_0 --tensor-type ffn_side=F16", USAGE, "ffn_side",
+                 "--tensors"),
+    quantization("a pattern that is none", "tiny.gguf o.gguf Q8_0 --tensor-type 'ffn_(=F16'", USAGE, "ffn_(",
+                 "regular expression"),
+    quantization("a tensor type that the rows cannot have", "quantised.gguf o.gguf F16 --tensor-type ffn_up=Q4_K", USAGE,
+                 "blk.0.ffn_up.weight", "256"),
+    quantization("an importance matrix that is not there", "tiny.gguf o.gguf Q8_0 --imatrix none.dat", FAILED, "none.dat"),
+    quantization("an importance matrix that is none", "tiny.gguf o.gguf Q8_0 --imatrix words.txt", FAILED, "words.txt",
+                 "number of entries"),
+    quantization("a model as an importance matrix", "tiny.gguf o.gguf Q8_0 --imatrix tiny.gguf", FAILED, "imatrix"),
+    WrongUse("importance without a text", ["imatrix", "-m", "tiny.gguf", "-o", "o.gguf"], USAGE, ("--text",)),
+    WrongUse("importance without a file", ["imatrix", "-m", "tiny.gguf", "--text", "words.txt"], USAGE, ("-o",)),
+    WrongUse("importance over a file that is there",
+             ["imatrix", "-m", "tiny.gguf", "--text", "words.txt", "-o", "words.txt"], FAILED, ("words.txt", "--force")),
+    WrongUse("importance of an empty text",
+             ["imatrix", "-m", "tiny.gguf", "--text", "empty.gguf", "-o", "o.gguf"], USAGE, ("0 tokens",)),
+]
+
 PULLS = [
     WrongUse("pulling an unknown name", ["pull", "llama-9"], FAILED, ("llama-9", "smollm2-135m")),
     hub("a built-in model that this version does not run", "minilm-l6-v2", FAILED, "embedding"),
@@ -312,4 +352,4 @@ SYNTHESIS = [
 
 SECTIONS = {"Commands and flags": COMMANDS, "Models": MODELS, "Prompts": PROMPTS, "Sampling": SETTINGS,
             "Computation": COMPUTATION, "Traces": TRACES, "Output": OUTPUT,
-            "tokenize, capture, info, bench, rm": OTHERS, "Evaluation": EVALUATIONS, "Pulling": PULLS, "Random weights": SYNTHESIS}
+            "tokenize, capture, info, bench, rm": OTHERS, "Evaluation": EVALUATIONS, "Quantising": QUANTISATIONS, "Pulling": PULLS, "Random weights": SYNTHESIS}
