@@ -382,10 +382,15 @@ def test_capture_help_names_every_tap_that_is_written():
             group = whole[:whole.rfind(".")] if "." in whole else group
             names.append(whole)
     names = [name.format(l=2) for name in names]
-    assert len(names) == len(set(names)) == 25, names
-    got = document(["capture", *TINY, "--tokens", "5,70,71", "--taps", ",".join(names), "-o",
-                    "all.safetensors", "--json"])
-    assert [tap["name"] for tap in got["taps"]] == names
+    assert len(names) == len(set(names)) == 28, names
+    routed = [name for name in names if "router" in name or "expert" in name]
+    assert len(routed) == 3, routed
+    dense = [name for name in names if name not in routed]
+    mixture = ["-m", str(program.GOLDEN / "qwen2moe-6-use-2.gguf")]
+    for model, taps in ((TINY, dense), (mixture, [name.replace("blocks.2.", "blocks.1.") for name in routed])):
+        got = document(["capture", *model, "--tokens", "5,70,71", "--taps", ",".join(taps), "-o",
+                        "all.safetensors", "--json"])
+        assert [tap["name"] for tap in got["taps"]] == taps
 
 
 def test_capture_writes_attention_that_sums_to_one():
