@@ -40,9 +40,9 @@ Result<ShardName> name_of(const ModelFile& first, const Place& place) {
   const auto name = parse_shard_name(first.path);
   if (place.no != 0) {
     const std::string instead =
-        name ? fmt::format("'{}'", shard_path(name->prefix, 1, name->count)) : "that file";
+        name ? fmt::format(", '{}'", shard_path(name->prefix, 1, name->count)) : "";
     return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{} is shard {} of {} of a split model; give the first one, {}",
+                 fmt::format("{} is shard {} of {} of a split model; give the first one{}",
                              first.path, place.no + 1, place.count, instead),
                  kNo};
   }

@@ -105,7 +105,7 @@ class Machine(unittest.TestCase):
     def test_an_unknown_profile(self):
         done = self.run_("everything")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("no such profile: everything (build, test, all, cargo)", done.stderr)
+        self.assertIn("no such profile: everything (build, test, peers, all, cargo)", done.stderr)
 
 
 if __name__ == "__main__":
