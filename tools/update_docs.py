@@ -39,6 +39,7 @@ BLOCK = re.compile(r"(<!-- run: (?P<command>.+?) -->\n(?:<!-- show: (?P<show>[-\
 VOLATILE = [
     re.compile(r"\"?\b\w*(ms|_tps|_mb|_gbps|_gops)\"?[:=] ?[\d.]+"),
     re.compile(r"\bthreads=\d+"),
+    re.compile(r"\bsha256=\"[0-9a-f]*\""),  # nothing where the model was not pulled
     re.compile(r"\bseed=\d{9,}"),  # one that was drawn from the system
     re.compile(r"\d\d:\d\d:\d\d\.\d{3}"),
     re.compile(r"\(\d[\d.]* ?(ns|µs|us|ms|s)\)"),
