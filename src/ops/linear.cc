@@ -87,11 +87,6 @@ void run(Pass& pass, const Input& x, std::span<const Projection> projections) {
 
 }  // namespace
 
-bool any_takes_q8(const Pass& pass, std::span<const Linear* const> readers) {
-  return std::any_of(readers.begin(), readers.end(),
-                     [&](const Linear* linear) { return takes_q8(pass, linear->weight); });
-}
-
 Input quantized_for(Pass& pass, const Input& x, std::span<const Linear* const> readers) {
   if (pass.watcher != nullptr) [[unlikely]] {
     CUTAWAY_CHECK(pass.precise);
@@ -125,11 +120,6 @@ void project(Pass& pass, const Input& x, std::span<const Projection> projections
   run(pass, ready, projections);
   pass.scratch.rewind(mark);
   CUTAWAY_OUT(span, "out", projections[0].out.view());
-}
-
-void project(Pass& pass, const Input& x, const Linear& linear, const Rows& out) {
-  const Projection projection{&linear, out};
-  project(pass, x, std::span(&projection, 1));
 }
 
 void project_onto(Pass& pass, const ResidualSites& sites, int layer, const Input& x,
@@ -181,7 +171,10 @@ void project_fine(Pass& pass, const Rows& x, const Linear& linear, const Rows& o
   const Matrix& w = linear.weight;
   CUTAWAY_CHECK(w.in_features() == x.d && out.n == x.n && out.d == w.out_features());
   const Scratch::Mark mark = pass.scratch.mark();
-  const Input terms{2 * x.n, x.d, quantize_twice(pass, x)};
+  Input terms;
+  terms.n = 2 * x.n;
+  terms.d = x.d;
+  terms.q8 = quantize_twice(pass, x);
   const Linear without_bias{w, {}};
   // The terms' products of a few groups and tokens, before they are added up.
   constexpr int64_t kTokens = 16, kGroups = 8, kRows = kGroups * kGroupRows;

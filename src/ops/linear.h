@@ -1,6 +1,7 @@
 // Products of activations with weights that share an input.
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "ops/pass.h"
@@ -16,8 +17,6 @@ struct Input {
 
   Input() = default;
   Input(const Rows& x) : n(x.n), d(x.d), floats(x) {}  // implicit: rows are an input as they are
-  Input(int64_t tokens, int64_t features, const kernels::Q8Activations& x)
-      : n(tokens), d(features), q8(x) {}
 
   // What a trace shows of it: the values where there are floats, else the shape.
   TensorView view() const { return {floats.data, Shape{n, d}, 0}; }
@@ -45,7 +44,10 @@ inline kernels::Q8Output row_of(const kernels::Q8Output& out, int64_t i) {
 }
 
 // True when one of the weights reads 8-bit activations.
-bool any_takes_q8(const Pass& pass, std::span<const Linear* const> readers);
+inline bool any_takes_q8(const Pass& pass, std::span<const Linear* const> readers) {
+  return std::any_of(readers.begin(), readers.end(),
+                     [&](const Linear* linear) { return takes_q8(pass, linear->weight); });
+}
 
 // x, quantised to 8 bits when one of its readers takes that and it is not yet.
 Input quantized_for(Pass& pass, const Input& x, std::span<const Linear* const> readers);
@@ -62,7 +64,10 @@ struct Projection {
 
 // out = x · Wᵀ + bias for each projection; threads divide the output features.
 void project(Pass& pass, const Input& x, std::span<const Projection> projections);
-void project(Pass& pass, const Input& x, const Linear& linear, const Rows& out);
+inline void project(Pass& pass, const Input& x, const Linear& linear, const Rows& out) {
+  const Projection projection{&linear, out};
+  project(pass, x, std::span(&projection, 1));
+}
 
 // The taps of a block's last product: the product alone, and the residual stream with it.
 struct ResidualSites {

@@ -81,7 +81,10 @@ Input gate_and_up(Pass& pass, int layer, const GatedMlpWeights& weights, const I
   if (outputs.up.data != nullptr) pass.tap(Site::kMlpPreLinear, layer, outputs.up);
   if (outputs.post.data != nullptr) pass.tap(Site::kMlpPost, layer, outputs.post);
   CUTAWAY_OUT(span, "q8", q8);
-  Input out{n, d_mlp, outputs.q8.view()};
+  Input out;
+  out.n = n;
+  out.d = d_mlp;
+  out.q8 = outputs.q8.view();
   out.floats = outputs.post;
   return out;
 }

@@ -90,7 +90,9 @@ Hidden make_hidden(Pass& pass, const GatedMlpWeights& weights, int64_t n, bool g
   if (gate) out.outputs.gate = pass.make(n, d);
   if (up) out.outputs.up = pass.make(n, d);
   if (post || !q8) out.outputs.post = pass.make(n, d);
-  out.input = Input{n, d, out.outputs.q8.view()};
+  out.input.n = n;
+  out.input.d = d;
+  out.input.q8 = out.outputs.q8.view();
   out.input.floats = out.outputs.post;
   return out;
 }
