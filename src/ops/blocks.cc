@@ -105,7 +105,7 @@ Rows self_attention(Pass& pass, int layer, const AttentionShape& shape,
   CUTAWAY_SPAN(span, "ops::self_attention", "x", normalized.view());
   const Rows z = heads(pass, layer, shape, weights, rope, angles, normalized);
   const Rows out = pass.make(normalized.n, weights.o.weight.out_features());
-  project(pass, z, weights.o, out);
+  project_one(pass, z, weights.o, out);
   CUTAWAY_OUT(span, "out", out.view());
   return out;
 }

@@ -164,7 +164,7 @@ void project_onto(Pass& pass, const ResidualSites& sites, int layer, const Input
 void project_fine(Pass& pass, const Rows& x, const Linear& linear, const Rows& out) {
   CUTAWAY_SPAN(span, "ops::project_fine", "x", x.view());
   if (!takes_q8(pass, linear.weight)) {
-    project(pass, x, linear, out);
+    project_one(pass, x, linear, out);
     CUTAWAY_OUT(span, "out", out.view());
     return;
   }

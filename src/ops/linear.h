@@ -64,7 +64,7 @@ struct Projection {
 
 // out = x · Wᵀ + bias for each projection; threads divide the output features.
 void project(Pass& pass, const Input& x, std::span<const Projection> projections);
-inline void project(Pass& pass, const Input& x, const Linear& linear, const Rows& out) {
+inline void project_one(Pass& pass, const Input& x, const Linear& linear, const Rows& out) {
   const Projection projection{&linear, out};
   project(pass, x, std::span(&projection, 1));
 }

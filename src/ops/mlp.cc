@@ -95,7 +95,7 @@ Rows gated_mlp(Pass& pass, int layer, const GatedMlpWeights& weights, const Inpu
   CUTAWAY_SPAN(span, "ops::gated_mlp", "x", normalized.view());
   const Rows out = pass.make(normalized.n, weights.down.weight.out_features());
   const Scratch::Mark mark = pass.scratch.mark();
-  project(pass, gate_and_up(pass, layer, weights, normalized), weights.down, out);
+  project_one(pass, gate_and_up(pass, layer, weights, normalized), weights.down, out);
   pass.scratch.rewind(mark);
   CUTAWAY_OUT(span, "out", out.view());
   return out;
@@ -106,7 +106,7 @@ void mlp_onto(Pass& pass, int layer, const MlpWeights& weights, const Input& nor
   CUTAWAY_SPAN(span, "ops::mlp_onto", "x", normalized.view());
   const Scratch::Mark mark = pass.scratch.mark();
   const Rows hidden = pass.make(normalized.n, weights.up.weight.out_features());
-  project(pass, normalized, weights.up, hidden);
+  project_one(pass, normalized, weights.up, hidden);
   pass.tap(Site::kMlpPre, layer, hidden);
   for_rows(pass, hidden.n, [&](int64_t i) noexcept {
     pass.table.gelu_mul(hidden.row(i), nullptr, hidden.d, hidden.row(i));

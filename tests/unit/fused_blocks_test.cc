@@ -111,7 +111,7 @@ TEST_P(FusedBlocks, a_product_onto_the_residual_is_product_then_addition) {
   Pass plain = pass();
   const Rows residual = copy(plain, before, s.tokens, s.rows);
   const Rows out = plain.make(s.tokens, s.rows);
-  project(plain, copy(plain, x, s.tokens, s.cols), w.linear, out);
+  project_one(plain, copy(plain, x, s.tokens, s.cols), w.linear, out);
   add_residual(plain, kAfterAttention, 0, residual, out);
 
   const Rows fused = copy(plain, before, s.tokens, s.rows);
@@ -145,8 +145,8 @@ TEST_P(FusedBlocks, a_norm_that_quantises_gives_what_the_product_would_have_quan
   EXPECT_EQ(values(fused.floats), values(apart.floats));
 
   const Rows a = plain.make(s.tokens, s.rows), b = plain.make(s.tokens, s.rows);
-  project(plain, apart, w.linear, a);
-  project(plain, fused, w.linear, b);
+  project_one(plain, apart, w.linear, a);
+  project_one(plain, fused, w.linear, b);
   EXPECT_EQ(values(a), values(b));
 }
 
