@@ -85,6 +85,7 @@ Status RunRecorder::capture_taps(const model::LoadedModel& model, const Resolved
   CUTAWAY_TRY(check_memory(geometry, n_pages, "the recording's taps", "taps"));
   kv::PagePool pages(geometry, n_pages);
   inference::Runner runner(model, *engine.selection.table, *engine.pool, session.precise);
+  runner.set_context(session.context);  // as the run did: rotary factors may follow it
   CUTAWAY_ASSIGN(const inspect::CaptureOutcome outcome,
                  inspect::capture(runner, pages, tokens, options_.taps, session.prefill_chunk,
                                   writer_.tensors_path()));
@@ -248,6 +249,7 @@ Result<Json> replay(const Model& model, const ReplayRequest& request) {
   CUTAWAY_TRY(api::check_memory(
       geometry, n_pages, "a replay of " + std::to_string(tokens.size()) + " tokens", "recording"));
   inference::Runner runner(loaded, *engine.selection.table, *engine.pool, session.precise);
+  runner.set_context(session.context);
   kv::PagePool pages(geometry, n_pages);
   CUTAWAY_ASSIGN(const inspect::ReplayOutcome outcome,
                  inspect::replay(runner, pages, recording, params,
