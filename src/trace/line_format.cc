@@ -7,11 +7,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
-#include <iterator>
 
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "trace/sinks.h"
+#include "trace/text_buffer.h"
 
 namespace cutaway::trace {
 namespace {
@@ -19,18 +19,12 @@ namespace {
 constexpr size_t kMaxIndent = 48;  // deeper records keep their order, not their column
 constexpr char kHex[] = "0123456789abcdef";
 
-template <typename Int>
-void append_int(std::string& out, Int value) {
-  const fmt::format_int text(value);
-  out.append(text.data(), text.size());
-}
-
 // Shortest text that reads back to the same number.
 template <typename Float>
-void append_float(std::string& out, Float value) {
+void append_float(TextBuffer& out, Float value) {
   char text[32];
   const auto end = fmt::format_to(text, "{}", value);
-  out.append(text, static_cast<size_t>(end - text));
+  out += std::string_view(text, static_cast<size_t>(end - text));
 }
 
 // 10^(i − kPowerOfOne) for every exponent that a float and four digits need.
@@ -48,7 +42,7 @@ double power_of_10(int exponent) { return kPowers[static_cast<size_t>(kPowerOfOn
 
 // A traced pass has thousands of these a token, and
 // the general functions take five times as long: they must be right for any number of digits.
-void append_4_digits(std::string& out, float value) {
+void append_4_digits(TextBuffer& out, float value) {
   if (!std::isfinite(value)) return append_float(out, value);
   if (std::signbit(value)) out += '-';
   const double magnitude = std::fabs(static_cast<double>(value));
@@ -73,18 +67,23 @@ void append_4_digits(std::string& out, float value) {
   const auto whole = static_cast<size_t>(exponent + 1);
   if (exponent < -4 || exponent >= 4) {
     out += text[0];
-    if (n > 1) out.append(1, '.').append(text + 1, static_cast<size_t>(n - 1));
+    if (n > 1) {
+      out += '.';
+      out += std::string_view(text + 1, static_cast<size_t>(n - 1));
+    }
     out += exponent < 0 ? "e-" : "e+";
     const int size = std::abs(exponent);
     out += static_cast<char>('0' + size / 10);
     out += static_cast<char>('0' + size % 10);
   } else if (exponent < 0) {
-    out.append("0.").append(static_cast<size_t>(-exponent - 1), '0');
-    out.append(text, static_cast<size_t>(n));
+    out += "0.";
+    out.repeat(static_cast<size_t>(-exponent - 1), '0');
+    out += std::string_view(text, static_cast<size_t>(n));
   } else {
-    out.append(text, whole);
+    out += std::string_view(text, whole);
     if (static_cast<size_t>(n) > whole) {
-      out.append(1, '.').append(text + whole, static_cast<size_t>(n) - whole);
+      out += '.';
+      out += std::string_view(text + whole, static_cast<size_t>(n) - whole);
     }
   }
 }
@@ -93,16 +92,18 @@ namespace {
 
 // JSON has no NaN and no infinities: they become strings.
 template <typename Float>
-void append_json_float(std::string& out, Float value) {
+void append_json_float(TextBuffer& out, Float value) {
   if (std::isfinite(value)) return append_float(out, value);
   out += std::isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"";
 }
 
-void append_hex(std::string& out, uint64_t value) {
-  for (int shift = 60; shift >= 0; shift -= 4) out += kHex[value >> shift & 15];
+void append_hex(TextBuffer& out, uint64_t value) {
+  char text[16];
+  for (int i = 0; i < 16; ++i) text[i] = kHex[value >> (60 - 4 * i) & 15];
+  out += std::string_view(text, sizeof text);
 }
 
-void append_escape(std::string& out, int32_t c) {
+void append_escape(TextBuffer& out, int32_t c) {
   out += "\\u";
   for (int shift = 12; shift >= 0; shift -= 4) out += kHex[c >> shift & 15];
 }
@@ -115,17 +116,17 @@ bool is_hostile(int32_t c) {
 }
 
 template <typename T>
-void append_list(std::string& out, const T* values, size_t n) {
+void append_list(TextBuffer& out, const T* values, size_t n) {
   out += '[';
   for (size_t i = 0; i < n; ++i) {
     if (i > 0) out += ',';
-    append_int(out, values[i]);
+    out += values[i];
   }
 }
 
 // ---- console -----------------------------------------------------------------------------------
 
-void append_console_tensor(std::string& out, const Field::Tensor& t) {
+void append_console_tensor(TextBuffer& out, const Field::Tensor& t) {
   out += "f32";
   append_list(out, t.dims, t.rank);
   out += ']';
@@ -137,7 +138,7 @@ void append_console_tensor(std::string& out, const Field::Tensor& t) {
     append_4_digits(out, value);
   }
   out += " nan=";
-  append_int(out, t.nan_count);
+  out += t.nan_count;
   out += " [";
   int64_t elements = 1;
   for (size_t i = 0; i < t.rank; ++i) elements *= t.dims[i];
@@ -150,14 +151,16 @@ void append_console_tensor(std::string& out, const Field::Tensor& t) {
   append_hex(out, t.hash_low);
 }
 
-void append_console_value(std::string& out, const Field& field) {
+void append_console_value(TextBuffer& out, const Field& field) {
   switch (field.kind) {
     case FieldKind::kInt:
-      return append_int(out, field.i);
+      out += field.i;
+      return;
     case FieldKind::kUnsigned:
-      return append_int(out, field.u);
+      out += field.u;
+      return;
     case FieldKind::kFloat:
-      fmt::format_to(std::back_inserter(out), "{:.6g}", field.f);
+      out += std::string_view(fmt::format("{:.6g}", field.f));
       return;
     case FieldKind::kBool:
       out += field.b ? "true" : "false";
@@ -167,7 +170,7 @@ void append_console_value(std::string& out, const Field& field) {
       append_escaped(out, {field.text.bytes, field.text.kept});
       if (field.text.kept < field.text.full_size) {
         out += "…\" (";
-        append_int(out, field.text.full_size);
+        out += field.text.full_size;
         out += " bytes)";
       } else {
         out += '"';
@@ -185,29 +188,29 @@ void append_console_value(std::string& out, const Field& field) {
   }
 }
 
-void append_coordinate(std::string& out, const char* key, int32_t value) {
+void append_coordinate(TextBuffer& out, const char* key, int32_t value) {
   if (value < 0) return;
   out += key;
-  append_int(out, value);
+  out += value;
 }
 
-void append_duration(std::string& out, int64_t ns) {
+void append_duration(TextBuffer& out, int64_t ns) {
   out += " (";
   if (ns <= 10'000'000) {
-    append_int(out, (ns + 500) / 1000);
+    out += (ns + 500) / 1000;
     out += " µs)";
   } else {
     const int64_t tenths = (ns + 50'000) / 100'000;
-    append_int(out, tenths / 10);
+    out += tenths / 10;
     out += '.';
-    append_int(out, tenths % 10);
+    out += tenths % 10;
     out += " ms)";
   }
 }
 
 // ---- JSON --------------------------------------------------------------------------------------
 
-void append_json_tensor(std::string& out, const Field::Tensor& t) {
+void append_json_tensor(TextBuffer& out, const Field::Tensor& t) {
   out += "{\"dtype\":\"f32\",\"shape\":";
   append_list(out, t.dims, t.rank);
   out += ']';
@@ -219,7 +222,7 @@ void append_json_tensor(std::string& out, const Field::Tensor& t) {
       append_json_float(out, value);
     }
     out += ",\"nan\":";
-    append_int(out, t.nan_count);
+    out += t.nan_count;
     out += ",\"first\":[";
     for (size_t i = 0; i < t.n_first; ++i) {
       if (i > 0) out += ',';
@@ -233,12 +236,14 @@ void append_json_tensor(std::string& out, const Field::Tensor& t) {
   out += '}';
 }
 
-void append_json_value(std::string& out, const Field& field) {
+void append_json_value(TextBuffer& out, const Field& field) {
   switch (field.kind) {
     case FieldKind::kInt:
-      return append_int(out, field.i);
+      out += field.i;
+      return;
     case FieldKind::kUnsigned:
-      return append_int(out, field.u);
+      out += field.u;
+      return;
     case FieldKind::kFloat:
       return append_json_float(out, field.f);
     case FieldKind::kBool:
@@ -251,14 +256,14 @@ void append_json_value(std::string& out, const Field& field) {
       out += '"';
       if (clipped) {
         out += ",\"bytes\":";
-        append_int(out, field.text.full_size);
+        out += field.text.full_size;
         out += '}';
       }
       return;
     }
     case FieldKind::kIds:
       out += "{\"count\":";
-      append_int(out, field.ids.count);
+      out += field.ids.count;
       out += ",\"first\":";
       append_list(out, field.ids.first, field.ids.kept);
       out += "]}";
@@ -278,15 +283,15 @@ constexpr const char* kKindNames[] = {"enter", "exit", "event"};
 
 }  // namespace
 
-void append_us(std::string& out, int64_t ns) {
-  append_int(out, ns / 1000);
+void append_us(TextBuffer& out, int64_t ns) {
+  out += ns / 1000;
   const auto rest = static_cast<int>(ns % 1000);
   const char text[] = {'.', static_cast<char>('0' + rest / 100),
                        static_cast<char>('0' + rest / 10 % 10), static_cast<char>('0' + rest % 10)};
-  out.append(text, sizeof text);
+  out += std::string_view(text, sizeof text);
 }
 
-void append_escaped(std::string& out, std::string_view text) {
+void append_escaped(TextBuffer& out, std::string_view text) {
   size_t plain = 0;  // where the run of characters that stay as they are began
   for (size_t i = 0; i < text.size();) {
     const auto byte = static_cast<unsigned char>(text[i]);
@@ -302,7 +307,7 @@ void append_escaped(std::string& out, std::string_view text) {
       ++i;
       continue;
     }
-    out.append(text, plain, i - plain);
+    out += text.substr(plain, i - plain);
     switch (c) {
       case -1:
         out += "\xEF\xBF\xBD";
@@ -328,21 +333,22 @@ void append_escaped(std::string& out, std::string_view text) {
     i += length;
     plain = i;
   }
-  out.append(text, plain);
+  out += text.substr(plain);
 }
 
-void append_json_fields(std::string& out, std::span<const Field> fields) {
+void append_json_fields(TextBuffer& out, std::span<const Field> fields) {
   bool first = true;
   for (const Field& field : fields) {
-    out += first ? "\"" : ",\"";
+    if (!first) out += ',';
     first = false;
+    out += '"';
     out += field.key;
     out += "\":";
     append_json_value(out, field);
   }
 }
 
-void LineFormat::append_clock(std::string& out, int64_t wall_us) {
+void LineFormat::append_clock(TextBuffer& out, int64_t wall_us) {
   if (const int64_t ms = wall_us / 1000; ms != clock_ms_) {
     clock_ms_ = ms;
     clock_ = clock_text(wall_us);
@@ -351,7 +357,7 @@ void LineFormat::append_clock(std::string& out, int64_t wall_us) {
 }
 
 // UTC: "2026-01-31T12:00:00.123456Z".
-void LineFormat::append_iso(std::string& out, int64_t wall_us) {
+void LineFormat::append_iso(TextBuffer& out, int64_t wall_us) {
   if (const int64_t second = wall_us / 1'000'000; second != iso_second_) {
     iso_second_ = second;
     const auto time = static_cast<std::time_t>(second);
@@ -365,16 +371,16 @@ void LineFormat::append_iso(std::string& out, int64_t wall_us) {
   auto rest = static_cast<uint32_t>(wall_us % 1'000'000);
   for (int i = 5; i >= 0; --i, rest /= 10) digits[i] = static_cast<char>('0' + rest % 10);
   digits[6] = 'Z';
-  out.append(digits, sizeof digits);
+  out += std::string_view(digits, sizeof digits);
 }
 
-void LineFormat::append_console(std::string& out, const Record& record, bool colour) {
+void LineFormat::append_console(TextBuffer& out, const Record& record, bool colour) {
   if (colour) out += "\x1b[2m";
   append_clock(out, record.wall_us);
   if (colour) out += "\x1b[0m";
   out += " [TRACE] phase=";
   out += phase_name(record.phase);
-  out.append(1 + std::min<size_t>(2 * size_t{record.depth}, kMaxIndent), ' ');
+  out.repeat(1 + std::min<size_t>(2 * size_t{record.depth}, kMaxIndent), ' ');
   out += record.kind == RecordKind::kEnter ? "> " : record.kind == RecordKind::kExit ? "< " : "* ";
   if (colour) out += "\x1b[1m";
   out += record.name;
@@ -394,7 +400,7 @@ void LineFormat::append_console(std::string& out, const Record& record, bool col
   if (record.duration_ns >= 0) append_duration(out, record.duration_ns);
 }
 
-void LineFormat::append_json(std::string& out, const Record& record) {
+void LineFormat::append_json(TextBuffer& out, const Record& record) {
   out += "{\"t_us\":";
   append_us(out, std::max<int64_t>(record.time_ns, 0));
   out += ",\"wall\":\"";
@@ -404,9 +410,9 @@ void LineFormat::append_json(std::string& out, const Record& record) {
   out += "\",\"phase\":\"";
   out += phase_name(record.phase);
   out += "\",\"thread\":";
-  append_int(out, record.thread);
+  out += record.thread;
   out += ",\"depth\":";
-  append_int(out, record.depth);
+  out += record.depth;
   out += ",\"name\":\"";
   out += record.name;
   out += '"';
@@ -427,6 +433,36 @@ void LineFormat::append_json(std::string& out, const Record& record) {
     append_us(out, record.duration_ns);
   }
   out += '}';
+}
+
+void LineFormat::append_console(std::string& out, const Record& record, bool colour) {
+  TextBuffer text(out);
+  append_console(text, record, colour);
+}
+
+void LineFormat::append_json(std::string& out, const Record& record) {
+  TextBuffer text(out);
+  append_json(text, record);
+}
+
+void append_json_fields(std::string& out, std::span<const Field> fields) {
+  TextBuffer text(out);
+  append_json_fields(text, fields);
+}
+
+void append_escaped(std::string& out, std::string_view text) {
+  TextBuffer buffer(out);
+  append_escaped(buffer, text);
+}
+
+void append_us(std::string& out, int64_t ns) {
+  TextBuffer text(out);
+  append_us(text, ns);
+}
+
+void append_4_digits(std::string& out, float value) {
+  TextBuffer text(out);
+  append_4_digits(text, value);
 }
 
 std::string format_line(const Record& record, bool colour) {

@@ -10,6 +10,8 @@
 
 namespace cutaway::trace {
 
+class TextBuffer;
+
 // Remembers the last times that it wrote: records come many to a millisecond.
 class LineFormat {
  public:
@@ -19,8 +21,10 @@ class LineFormat {
   void append_json(std::string& out, const Record& record);
 
  private:
-  void append_clock(std::string& out, int64_t wall_us);
-  void append_iso(std::string& out, int64_t wall_us);
+  void append_console(TextBuffer& out, const Record& record, bool colour);
+  void append_json(TextBuffer& out, const Record& record);
+  void append_clock(TextBuffer& out, int64_t wall_us);
+  void append_iso(TextBuffer& out, int64_t wall_us);
 
   int64_t clock_ms_ = INT64_MIN;
   std::string clock_;
@@ -30,13 +34,17 @@ class LineFormat {
 
 // `"key":value` for each field, separated by commas.
 void append_json_fields(std::string& out, std::span<const Field> fields);
+void append_json_fields(TextBuffer& out, std::span<const Field> fields);
 // Between quotes: a valid JSON string in valid UTF-8; characters that drive a terminal, end a line
 // or turn writing around are escaped.
 void append_escaped(std::string& out, std::string_view text);
+void append_escaped(TextBuffer& out, std::string_view text);
 // Thousandths, from nanoseconds: "41.204".
 void append_us(std::string& out, int64_t ns);
+void append_us(TextBuffer& out, int64_t ns);
 
 // Four significant digits, as "%.4g" writes them.
 void append_4_digits(std::string& out, float value);
+void append_4_digits(TextBuffer& out, float value);
 
 }  // namespace cutaway::trace
