@@ -77,6 +77,13 @@ def test_shards_answer_as_the_whole_does():
     assert traced.code == 0 and "open_shards" in traced.err, traced.err[:500]
 
 
+def test_shards_are_quantised_into_the_file_that_the_whole_gives():
+    for source, target in ((write_shards("in")[0], "of_shards.gguf"), (str(WHOLE), "of_whole.gguf")):
+        result = program.run(["quantize", source, target, "Q8_0"], FOLDER)
+        assert result.code == 0, result.err
+    assert (FOLDER / "of_shards.gguf").read_bytes() == (FOLDER / "of_whole.gguf").read_bytes()
+
+
 def test_wrong_shards_are_named():
     first, second, third = write_shards("bad")
     run = ["run", "-n", "1", "hi", "-m"]
