@@ -22,8 +22,10 @@ const char* finish_reason_name(FinishReason reason) {
 namespace {
 
 // Keeps the tokens that the sequence shares with the prompt; the last one is always computed again,
-// since its logits are needed. Returns how many were kept.
-int64_t keep_common_prefix(SequenceState& sequence, std::span<const int32_t> prompt) {
+// since its logits are needed. Nothing is kept when they, or what follows, are those of an
+// intervention. Returns how many were kept.
+int64_t keep_common_prefix(SequenceState& sequence, std::span<const int32_t> prompt, bool edits) {
+  if (edits || sequence.edited) sequence.truncate(0);
   const size_t most = std::min(sequence.tokens.size(), prompt.size() - 1);
   size_t same = 0;
   while (same < most && sequence.tokens[same] == prompt[same]) ++same;
@@ -49,6 +51,7 @@ Result<Outcome> Decoder::generate(SequenceState& sequence, std::span<const int32
   CUTAWAY_ASSIGN(text::StopMatcher stops, text::StopMatcher::create(options.stop));
   text::StreamDetokenizer detokenizer(tokenizer_, false);
   sampling::Sampler sampler(options.sampling, tokenizer_->vocab_size());
+  sampler.set_rules(options.rules);
   sampler.accept_prompt(prompt);
   StreamHash hash;
   Outcome out;
@@ -56,7 +59,7 @@ Result<Outcome> Decoder::generate(SequenceState& sequence, std::span<const int32
   const int64_t limit = std::min(options.max_tokens, options.context - prompt_length);
   if (limit == 0) return out;
 
-  out.cached_tokens = keep_common_prefix(sequence, prompt);
+  out.cached_tokens = keep_common_prefix(sequence, prompt, runner_.edits());
   CUTAWAY_ASSIGN(std::span<const float> logits, prefill(sequence, prompt, options));
   out.prefill_ns = now_ns() - start;
   for (int64_t step = 0;; ++step) {

@@ -30,6 +30,7 @@ struct Choice {
 
 struct DecodeOptions {
   sampling::SamplingParams sampling;  // validated
+  sampling::TokenRules rules;         // tokens forced or banned; ids of the tokenizer
   int64_t context = 0;                // tokens that the sequence may hold, prompt included
   int64_t max_tokens = 0;             // ≥ 0; what is left of the context when larger
   int64_t prefill_chunk = 512;        // ≥ 1

@@ -8,6 +8,7 @@ void SequenceState::truncate(int64_t n) {
   CUTAWAY_SPAN(span, "inference::SequenceState::truncate", "from", length(), "to", n);
   if (n < length()) tokens.resize(static_cast<size_t>(n));
   kv.truncate(n);
+  if (n == 0) edited = false;
 }
 
 Runner::Runner(const model::LoadedModel& model, const kernels::KernelTable& table, ThreadPool& pool,
@@ -55,12 +56,13 @@ Result<ops::Rows> Runner::step(std::span<const StepInput> inputs) {
     }
   }
   scratch_.rewind({});
-  ops::Pass pass{table_, pool_, scratch_, batch_, precise_, probes_, watcher_};
+  ops::Pass pass{table_, pool_, scratch_, batch_, precise_, probes_, watcher_, editors_};
   const ops::Rows logits = model_.transformer().forward(pass);
   for (const StepInput& input : inputs) {
     SequenceState& sequence = *input.sequence;
     sequence.tokens.insert(sequence.tokens.end(), input.tokens.begin(), input.tokens.end());
     sequence.kv.set_length(sequence.length());
+    sequence.edited = sequence.edited || edits();
   }
   CUTAWAY_OUT(span, "logits", logits.view());
   return logits;

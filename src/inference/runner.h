@@ -21,6 +21,8 @@ struct SequenceState {
   std::vector<int32_t> tokens;
   int64_t run;
   int32_t seq;
+  // Some of the keys and values were computed under editors: they stand for no other run.
+  bool edited = false;
 
   int64_t length() const { return static_cast<int64_t>(tokens.size()); }
   // Forgets the tokens from position n on.
@@ -54,6 +56,11 @@ class Runner {
   // Watch every step from now on. Not owned; null removes all.
   void set_probes(std::vector<trace::Probe*> probes) { probes_ = std::move(probes); }
 
+  // Change every step from now on: the keys and values of its sequences are then private to it. Not
+  // owned; none removes all.
+  void set_editors(std::vector<trace::Editor*> editors) { editors_ = std::move(editors); }
+  bool edits() const { return !editors_.empty(); }
+
   // Sees the input of every product of every step from now on. Not owned; null: nobody.
   // Precondition: a precise runner.
   void set_watcher(ops::ProductWatcher* watcher) { watcher_ = watcher; }
@@ -70,6 +77,7 @@ class Runner {
   ops::Scratch scratch_;
   ops::Batch batch_;
   std::vector<trace::Probe*> probes_;
+  std::vector<trace::Editor*> editors_;
   ops::ProductWatcher* watcher_ = nullptr;
 };
 

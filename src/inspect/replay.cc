@@ -43,6 +43,7 @@ class Replay {
 
   // Positions [0, begin) without logits, then [begin, end) with.
   Status run(std::span<const int32_t> tokens, int64_t begin, ReplayOutcome& out) {
+    sampler_.set_rules(options_.rules);
     sampler_.accept_prompt(recording_.prompt);
     const auto end = static_cast<int64_t>(tokens.size());
     for (int64_t at = 0; at < end;) {

@@ -15,6 +15,7 @@ struct ReplayOptions {
   std::optional<int64_t> step;  // go as far as this choice; none: to the end
   int64_t chunk = 512;
   std::function<bool()> cancelled;  // asked between passes; may be empty
+  sampling::TokenRules rules;  // of the recording's interventions; its editors are the runner's
 };
 
 struct ReplayOutcome {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "ops/pass.h"
+#include "ops/linear.h"
 
 namespace cutaway::ops {
 
@@ -29,5 +29,16 @@ void attend(Pass& pass, int layer, const AttentionShape& shape, const Rows& q, c
 // Shows attention scores and patterns {n_heads, q, k} to the probes that want them, computed beside
 // attend() from q and the stored keys. Costs nothing when none does.
 void tap_attention(Pass& pass, int layer, const AttentionShape& shape, const Rows& q);
+
+// attend() and tap_attention() step by step, for editors of scores and patterns: scores, softmax
+// and the sum over values each exist, are tapped, and are read from. Within rounding of attend(). A
+// query all of whose keys an editor made unseen reads nothing: z is 0.
+void attend_plain(Pass& pass, int layer, const AttentionShape& shape, const Rows& q, const Rows& z);
+
+// out = z · Wᵀ + bias as the sum of what each head writes, hook_result {rows, n_heads, d_model},
+// for editors of it (and probes beside them). z is read in 8 bits where the product reads it so;
+// sums in f32, heads in order.
+void project_heads(Pass& pass, int layer, int64_t n_heads, const Rows& z, const Linear& o,
+                   const Rows& out);
 
 }  // namespace cutaway::ops

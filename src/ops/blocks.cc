@@ -47,13 +47,13 @@ void add_positions(Pass& pass, const Matrix& table, const Rows& x) {
   for (const Slice& slice : pass.batch.slices) {
     CUTAWAY_CHECK(slice.first_position + slice.n <= table.out_features());
     for_rows(pass, slice.n, [&](int64_t i) noexcept {
-      float* row = positions.row(slice.first_row + i);
-      float* to = x.row(slice.first_row + i);
-      kernels::unpack_row(table.packed, slice.first_position + i, row);
-      pass.table.add(to, row, x.d, to);
+      kernels::unpack_row(table.packed, slice.first_position + i,
+                          positions.row(slice.first_row + i));
     });
   }
   pass.tap(Site::kPosEmbed, -1, positions);
+  for_rows(pass, x.n,
+           [&](int64_t i) noexcept { pass.table.add(x.row(i), positions.row(i), x.d, x.row(i)); });
   pass.scratch.rewind(mark);
   CUTAWAY_OUT(span, "x", x.view());
 }
@@ -91,8 +91,12 @@ Rows heads(Pass& pass, int layer, const AttentionShape& shape, const AttentionWe
 
   store_kv(pass, layer, shape, k, v);
   const Rows z = pass.make(normalized.n, shape.n_heads * d);
-  attend(pass, layer, shape, q, z);
-  tap_attention(pass, layer, shape, q);
+  if (pass.changes(Site::kAttnScores, layer) || pass.changes(Site::kPattern, layer)) [[unlikely]] {
+    attend_plain(pass, layer, shape, q, z);
+  } else {
+    attend(pass, layer, shape, q, z);
+    tap_attention(pass, layer, shape, q);
+  }
   pass.tap(Site::kZ, layer, z, {shape.n_heads, d});
   return z;
 }
@@ -105,7 +109,11 @@ Rows self_attention(Pass& pass, int layer, const AttentionShape& shape,
   CUTAWAY_SPAN(span, "ops::self_attention", "x", normalized.view());
   const Rows z = heads(pass, layer, shape, weights, rope, angles, normalized);
   const Rows out = pass.make(normalized.n, weights.o.weight.out_features());
-  project_one(pass, z, weights.o, out);
+  if (pass.changes(Site::kResult, layer)) [[unlikely]] {
+    project_heads(pass, layer, shape.n_heads, z, weights.o, out);
+  } else {
+    project_one(pass, z, weights.o, out);
+  }
   CUTAWAY_OUT(span, "out", out.view());
   return out;
 }
@@ -115,7 +123,13 @@ void self_attention_onto(Pass& pass, int layer, const AttentionShape& shape,
                          const Rope::Angles& angles, const Input& normalized, const Rows& x) {
   CUTAWAY_SPAN(span, "ops::self_attention_onto", "x", normalized.view());
   const Rows z = heads(pass, layer, shape, weights, rope, angles, normalized);
-  project_onto(pass, kAfterAttention, layer, z, weights.o, x);
+  if (pass.changes(Site::kResult, layer)) [[unlikely]] {
+    const Rows out = pass.make(x.n, x.d);
+    project_heads(pass, layer, shape.n_heads, z, weights.o, out);
+    add_residual(pass, kAfterAttention, layer, x, out);
+  } else {
+    project_onto(pass, kAfterAttention, layer, z, weights.o, x);
+  }
   CUTAWAY_OUT(span, "resid_mid", x.view());
 }
 
@@ -123,11 +137,14 @@ void add_residual(Pass& pass, const ResidualSites& sites, int layer, const Rows&
                   float multiplier) {
   CUTAWAY_SPAN(span, "ops::add_residual", "x", x.view(), "y", y.view(), "multiplier", multiplier);
   CUTAWAY_CHECK(x.n == y.n && x.d == y.d);
+  const auto add = [&](int64_t i) noexcept { pass.table.add(x.row(i), y.row(i), x.d, x.row(i)); };
+  const bool apart = pass.changes(sites.out, layer);  // y must be whole before x gains it
   for_rows(pass, x.n, [&](int64_t i) noexcept {
     if (multiplier != 1) scale(y.row(i), y.d, multiplier);
-    pass.table.add(x.row(i), y.row(i), x.d, x.row(i));
+    if (!apart) add(i);
   });
   pass.tap(sites.out, layer, y);
+  if (apart) for_rows(pass, x.n, add);
   pass.tap(sites.residual, layer, x);
   CUTAWAY_OUT(span, "x", x.view());
 }
@@ -146,22 +163,15 @@ Rows select_logit_rows(Pass& pass, const Rows& x) {
 
 // Row by row: logits exist for chosen rows only, and those need not be consecutive.
 void tap_logits(Pass& pass, const Rows& logits) {
-  if (!pass.wants(Site::kLogits, -1)) return;
+  if (!pass.watches(Site::kLogits, -1)) return;
   for (int64_t i = 0; i < logits.n; ++i) {
     const int64_t row = pass.batch.logit_rows[static_cast<size_t>(i)];
     const auto slice =
         std::find_if(pass.batch.slices.begin(), pass.batch.slices.end(),
                      [&](const Slice& s) { return row >= s.first_row && row < s.first_row + s.n; });
     CUTAWAY_CHECK(slice != pass.batch.slices.end());
-    trace::TapEvent event;
-    event.run = slice->run;
-    event.seq = slice->seq;
-    event.site = Site::kLogits;
-    event.first_position = static_cast<int32_t>(slice->first_position + row - slice->first_row);
-    event.values = {logits.row(i), Shape{1, logits.d}, 0};
-    for (trace::Probe* probe : pass.probes) {
-      if (probe->wants(Site::kLogits, -1)) probe->observe(event);
-    }
+    pass.tap_values(Site::kLogits, -1, *slice, slice->first_position + row - slice->first_row,
+                    logits.row(i), Shape{1, logits.d});
   }
 }
 
@@ -170,7 +180,7 @@ template <typename F>
 Rows logits_of(Pass& pass, const Rows& x, const Linear& head, const LogitForm& form,
                const F& norm) {
   const bool whole =
-      pass.wants(Site::kLnFinalScale, -1) || pass.wants(Site::kLnFinalNormalized, -1);
+      pass.watches(Site::kLnFinalScale, -1) || pass.watches(Site::kLnFinalNormalized, -1);
   const Rows normalized =
       whole ? select_logit_rows(pass, norm(x).floats) : norm(select_logit_rows(pass, x)).floats;
   const Rows out = pass.make(normalized.n, head.weight.out_features());

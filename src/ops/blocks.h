@@ -53,7 +53,7 @@ struct LogitForm {
 };
 
 // Logits {batch.logit_rows, vocab}: the final norm and the head, of those rows only (of all, when a
-// probe wants the final norm). Fires the taps of ln_final and the logits.
+// probe or an editor wants the final norm). Fires the taps of ln_final and the logits.
 Rows unembed(Pass& pass, const Rows& x, const Vector& norm, float eps, const Linear& head,
              const LogitForm& form = {});
 Rows unembed(Pass& pass, const Rows& x, const LayerNorm& norm, const Linear& head);

@@ -17,6 +17,11 @@ inline int64_t most_tile_rows(int64_t n) {
   return kTileFloats / tokens / kernels::kBlockK * kernels::kBlockK;
 }
 
+// activation(gate) · up, element by element: the kernel for it.
+inline auto activation_of(const Pass& pass, Activation activation) {
+  return activation == Activation::kGelu ? pass.table.gelu_mul : pass.table.silu_mul;
+}
+
 // Where the activation goes, and what probes want to see on the way (data == nullptr: nobody).
 struct GatedOutputs {
   kernels::Q8Output q8;  // for `down`, when it takes 8-bit activations

@@ -85,6 +85,22 @@ void run(Pass& pass, const Input& x, std::span<const Projection> projections) {
   });
 }
 
+// The product by itself, for editors to change before the residual stream gains it.
+void project_then_add(Pass& pass, const ResidualSites& sites, int layer, const Input& x,
+                      const Linear& linear, const Rows& residual) {
+  CUTAWAY_SPAN(span, "ops::project_then_add", "x", x.view(), "residual", residual.view());
+  const Scratch::Mark mark = pass.scratch.mark();
+  const Rows out = pass.make(x.n, residual.d);
+  project_one(pass, x, linear, out);
+  pass.tap(sites.out, layer, out);
+  for_rows(pass, x.n, [&](int64_t i) noexcept {
+    pass.table.add(residual.row(i), out.row(i), residual.d, residual.row(i));
+  });
+  pass.tap(sites.residual, layer, residual);
+  pass.scratch.rewind(mark);
+  CUTAWAY_OUT(span, "residual", residual.view());
+}
+
 }  // namespace
 
 Input quantized_for(Pass& pass, const Input& x, std::span<const Linear* const> readers) {
@@ -127,6 +143,10 @@ void project_onto(Pass& pass, const ResidualSites& sites, int layer, const Input
   CUTAWAY_SPAN(span, "ops::project_onto", "x", x.view(), "residual", residual.view());
   CUTAWAY_CHECK(linear.weight.in_features() == x.d && residual.n == x.n &&
                 residual.d == linear.weight.out_features());
+  if (pass.changes(sites.out, layer)) [[unlikely]] {
+    project_then_add(pass, sites, layer, x, linear, residual);
+    return;
+  }
   const Scratch::Mark mark = pass.scratch.mark();
   Rows out;  // the product alone, when a probe asks
   if (pass.wants(sites.out, layer)) out = pass.make(x.n, residual.d);

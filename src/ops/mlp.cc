@@ -33,8 +33,7 @@ void gated_features(const Pass& pass, const GatedMlpWeights& weights, const Inpu
                     int64_t n, int64_t first, int64_t rows, const GatedOutputs& out,
                     int64_t out_row) noexcept {
   float gate[kTileFloats], up[kTileFloats];
-  const auto activate =
-      weights.activation == Activation::kGelu ? pass.table.gelu_mul : pass.table.silu_mul;
+  const auto activate = activation_of(pass, weights.activation);
   const int64_t g = first / kGroupRows;
   const int64_t g_end = (first + rows + kGroupRows - 1) / kGroupRows;
   const int64_t most = std::clamp<int64_t>(kTileFloats / rows, 1, kTileTokens);
@@ -54,6 +53,28 @@ void gated_features(const Pass& pass, const GatedMlpWeights& weights, const Inpu
 
 namespace {
 
+bool is_edited(const Pass& pass, int layer) {
+  return pass.changes(Site::kMlpPre, layer) || pass.changes(Site::kMlpPreLinear, layer) ||
+         pass.changes(Site::kMlpPost, layer);
+}
+
+// gate_and_up() in whole rows, step by step, for editors to change them in between.
+Input gate_then_up(Pass& pass, int layer, const GatedMlpWeights& weights, const Input& x) {
+  const int64_t d_mlp = weights.gate.weight.out_features();
+  CUTAWAY_SPAN(span, "ops::gate_then_up", "x", x.view(), "features", d_mlp);
+  const Rows gate = pass.make(x.n, d_mlp), up = pass.make(x.n, d_mlp);
+  const Projection both[] = {{&weights.gate, gate}, {&weights.up, up}};
+  project(pass, x, both);
+  pass.tap(Site::kMlpPre, layer, gate);
+  pass.tap(Site::kMlpPreLinear, layer, up);
+  const auto activate = activation_of(pass, weights.activation);
+  for_rows(pass, x.n,
+           [&](int64_t i) noexcept { activate(gate.row(i), up.row(i), d_mlp, gate.row(i)); });
+  pass.tap(Site::kMlpPost, layer, gate);
+  CUTAWAY_OUT(span, "post", gate.view());
+  return gate;
+}
+
 // What down reads: activation(gate(x)) · up(x), in 8 bits or as floats.
 Input gate_and_up(Pass& pass, int layer, const GatedMlpWeights& weights, const Input& normalized) {
   const int64_t n = normalized.n;
@@ -62,6 +83,8 @@ Input gate_and_up(Pass& pass, int layer, const GatedMlpWeights& weights, const I
   CUTAWAY_CHECK(weights.gate.weight.in_features() == normalized.d &&
                 weights.up.weight.out_features() == d_mlp &&
                 weights.down.weight.in_features() == d_mlp);
+  if (is_edited(pass, layer)) [[unlikely]]
+    return gate_then_up(pass, layer, weights, normalized);
   const Input x = quantized_for(pass, normalized, weights.readers());
   const bool q8 = takes_q8(pass, weights.down.weight);
   GatedOutputs outputs;

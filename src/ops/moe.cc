@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "base/check.h"
@@ -117,7 +118,7 @@ struct Part {
 // Divides each run's `count(run)` units, at most `most(run)` and a multiple of `multiple` at once,
 // into parts of about equal work, so that no thread waits for another with a large one.
 template <typename Count, typename Most>
-std::vector<Part> divide(const std::vector<Run>& runs, int threads, int64_t multiple,
+std::vector<Part> divide(std::span<const Run> runs, int threads, int64_t multiple,
                          const Count& count, const Most& most) {
   // Weights have to be read however few rows there are: about as long as these rows' products take.
   static constexpr int64_t kLeastRows = 8, kPartsPerThread = 8;
@@ -135,8 +136,9 @@ std::vector<Part> divide(const std::vector<Run>& runs, int threads, int64_t mult
   return parts;
 }
 
-void run_experts(Pass& pass, const std::vector<Run>& runs) {
-  CUTAWAY_SPAN(span, "ops::run_experts", "experts", runs.size());
+// Gate, up and activation of every run, into its hidden rows.
+void run_inside(Pass& pass, std::span<const Run> runs) {
+  CUTAWAY_SPAN(span, "ops::run_inside", "experts", runs.size());
   const auto features = [](const Run& run) { return run.weights->gate.weight.out_features(); };
   const std::vector<Part> inside = divide(runs, pass.pool.size(), kBlockK, features,
                                           [](const Run& run) { return most_tile_rows(run.n); });
@@ -146,6 +148,12 @@ void run_experts(Pass& pass, const std::vector<Run>& runs) {
     gated_features(pass, *run.weights, *run.x, run.x_row, run.n, part.begin, part.end - part.begin,
                    run.hidden->outputs, run.row);
   });
+  CUTAWAY_OUT(span, "parts", inside.size());
+}
+
+// What `down` of every run makes of its hidden rows.
+void run_down(Pass& pass, std::span<const Run> runs) {
+  CUTAWAY_SPAN(span, "ops::run_down", "experts", runs.size());
   const auto groups = [](const Run& run) { return run.weights->down.weight.packed.groups(); };
   // Even parts: kernels that take two groups at a time are slower with a lone one.
   const std::vector<Part> down = divide(runs, pass.pool.size(), 2, groups, groups);
@@ -155,7 +163,7 @@ void run_experts(Pass& pass, const std::vector<Run>& runs) {
     multiply(pass, run.weights->down, run.hidden->input, run.row, run.n, part.begin, part.end,
              run.y.row(run.row) + part.begin * kGroupRows, run.y.d);
   });
-  CUTAWAY_OUT(span, "parts", inside.size() + down.size());
+  CUTAWAY_OUT(span, "parts", down.size());
 }
 
 // sigmoid(gate · x), summed in 16 lanes: the same bits from every compiler.
@@ -172,18 +180,53 @@ float shared_weight(const Vector& gate, const float* x) noexcept {
   return 1 / (1 + kernels::exp_f32(-sum));
 }
 
-// Shows a tensor of the experts' inside, {slots, d}, in the order of rows and ranks.
+// Taps a tensor of the experts' inside, {slots, d}, in the order of rows and ranks; what editors
+// make of it goes back to the slots.
 void tap_slots(Pass& pass, Site site, int layer, const Routing& routing, const Slots& slots,
                const Rows& values) {
-  if (values.data == nullptr || !pass.wants(site, layer)) return;
+  if (values.data == nullptr || !pass.watches(site, layer)) return;
   const Scratch::Mark mark = pass.scratch.mark();
   const Rows out = pass.make(routing.n, routing.used * values.d);
+  const size_t bytes = static_cast<size_t>(values.d) * sizeof(float);
   for (size_t i = 0; i < slots.of.size(); ++i) {
-    std::memcpy(out.data + static_cast<int64_t>(i) * values.d, values.row(slots.of[i]),
-                static_cast<size_t>(values.d) * sizeof(float));
+    std::memcpy(out.data + static_cast<int64_t>(i) * values.d, values.row(slots.of[i]), bytes);
   }
   pass.tap(site, layer, out, {routing.used, values.d});
+  for (size_t i = 0; i < slots.of.size() && pass.changes(site, layer); ++i) {
+    std::memcpy(values.row(slots.of[i]), out.data + static_cast<int64_t>(i) * values.d, bytes);
+  }
   pass.scratch.rewind(mark);
+}
+
+// run_inside() in whole rows, step by step, for editors to change them in between.
+void run_inside_apart(Pass& pass, int layer, std::span<const Run> runs, const Routing& routing,
+                      const Slots& slots, const Hidden& hidden) {
+  CUTAWAY_SPAN(span, "ops::run_inside_apart", "experts", runs.size());
+  const GatedOutputs& out = hidden.outputs;
+  const auto groups = [](const Run& run) { return run.weights->gate.weight.packed.groups(); };
+  const std::vector<Part> parts = divide(runs, pass.pool.size(), 2, groups, groups);
+  pass.pool.parallel_for(parts.size(), [&](size_t i) noexcept {
+    const Part& part = parts[i];
+    const Run& run = *part.run;
+    const int64_t first = part.begin * kGroupRows;
+    multiply(pass, run.weights->gate, *run.x, run.x_row, run.n, part.begin, part.end,
+             out.gate.row(run.row) + first, out.gate.d);
+    multiply(pass, run.weights->up, *run.x, run.x_row, run.n, part.begin, part.end,
+             out.up.row(run.row) + first, out.up.d);
+  });
+  tap_slots(pass, Site::kMlpPre, layer, routing, slots, out.gate);
+  tap_slots(pass, Site::kMlpPreLinear, layer, routing, slots, out.up);
+  const auto activate = activation_of(pass, runs.front().weights->activation);
+  for_rows(pass, out.post.n, [&](int64_t i) noexcept {
+    activate(out.gate.row(i), out.up.row(i), out.post.d, out.post.row(i));
+  });
+  tap_slots(pass, Site::kMlpPost, layer, routing, slots, out.post);
+  if (out.q8.q != nullptr) {
+    for_rows(pass, out.post.n, [&](int64_t i) noexcept {
+      pass.table.quantize_q8(out.post.row(i), out.post.d, 1, out.post.d, 0, row_of(out.q8, i));
+    });
+  }
+  CUTAWAY_OUT(span, "slots", out.post.n);
 }
 
 // What the experts gave, added up.
@@ -198,7 +241,8 @@ void sum_onto(Pass& pass, int layer, const Given& given, const Rows& x) {
   CUTAWAY_SPAN(span, "ops::sum_onto", "x", x.view());
   const Routing& routing = *given.routing;
   Rows sums;
-  if (pass.wants(Site::kMlpOut, layer)) sums = pass.make(x.n, x.d);
+  if (pass.watches(Site::kMlpOut, layer)) sums = pass.make(x.n, x.d);
+  const bool apart = pass.changes(Site::kMlpOut, layer);  // x gains what editors make of the sums
   for_rows(pass, x.n, [&](int64_t i) noexcept {
     constexpr int64_t kTile = 512;
     float sum[kTile];
@@ -219,13 +263,17 @@ void sum_onto(Pass& pass, int layer, const Given& given, const Rows& x) {
       if (given.shared.data != nullptr) {
         add(*given.shared_weights.row(i), given.shared.row(i), false);
       }
-      pass.table.add(x.row(i) + begin, sum, n, x.row(i) + begin);
+      if (!apart) pass.table.add(x.row(i) + begin, sum, n, x.row(i) + begin);
       if (sums.data != nullptr) {
         std::memcpy(sums.row(i) + begin, sum, static_cast<size_t>(n) * sizeof(float));
       }
     }
   });
   if (sums.data != nullptr) pass.tap(Site::kMlpOut, layer, sums);
+  if (apart) {
+    for_rows(pass, x.n,
+             [&](int64_t i) noexcept { pass.table.add(x.row(i), sums.row(i), x.d, x.row(i)); });
+  }
   pass.tap(Site::kResidPost, layer, x);
   CUTAWAY_OUT(span, "resid_post", x.view());
 }
@@ -250,9 +298,12 @@ void moe_onto(Pass& pass, int layer, const MoeWeights& weights, const Input& nor
   const bool gate_q8 = takes_q8(pass, like.gate.weight), up_q8 = takes_q8(pass, like.up.weight);
   const Input gathered =
       one ? ready : gather(pass, ready, slots.token, !gate_q8 || !up_q8, gate_q8 || up_q8);
-  const Hidden hidden =
-      make_hidden(pass, like, n_slots, pass.wants(Site::kMlpPre, layer),
-                  pass.wants(Site::kMlpPreLinear, layer), pass.wants(Site::kMlpPost, layer));
+  const bool edited = pass.changes(Site::kMlpPre, layer) ||
+                      pass.changes(Site::kMlpPreLinear, layer) ||
+                      pass.changes(Site::kMlpPost, layer);
+  const Hidden hidden = make_hidden(pass, like, n_slots, edited || pass.wants(Site::kMlpPre, layer),
+                                    edited || pass.wants(Site::kMlpPreLinear, layer),
+                                    edited || pass.wants(Site::kMlpPost, layer));
   Given given{&routing, &slots, pass.make(n_slots, x.d), {}, {}};
   std::vector<Run> runs;
   for (size_t e = 0; e < weights.experts.size(); ++e) {
@@ -261,6 +312,7 @@ void moe_onto(Pass& pass, int layer, const MoeWeights& weights, const Input& nor
     runs.push_back(
         {&weights.experts[e], &gathered, one ? 0 : first, &hidden, given.experts, first, n});
   }
+  const size_t met = runs.size();
   Hidden shared;
   if (weights.shared_gate.present()) {
     shared = make_hidden(pass, weights.shared, x.n, false, false, false);
@@ -271,10 +323,16 @@ void moe_onto(Pass& pass, int layer, const MoeWeights& weights, const Input& nor
     });
     runs.push_back({&weights.shared, &ready, 0, &shared, given.shared, 0, x.n});
   }
-  run_experts(pass, runs);
-  tap_slots(pass, Site::kMlpPre, layer, routing, slots, hidden.outputs.gate);
-  tap_slots(pass, Site::kMlpPreLinear, layer, routing, slots, hidden.outputs.up);
-  tap_slots(pass, Site::kMlpPost, layer, routing, slots, hidden.outputs.post);
+  if (edited) [[unlikely]] {
+    run_inside_apart(pass, layer, std::span(runs).first(met), routing, slots, hidden);
+    run_inside(pass, std::span(runs).subspan(met));
+  } else {
+    run_inside(pass, runs);
+    tap_slots(pass, Site::kMlpPre, layer, routing, slots, hidden.outputs.gate);
+    tap_slots(pass, Site::kMlpPreLinear, layer, routing, slots, hidden.outputs.up);
+    tap_slots(pass, Site::kMlpPost, layer, routing, slots, hidden.outputs.post);
+  }
+  run_down(pass, runs);
   sum_onto(pass, layer, given, x);
   pass.scratch.rewind(mark);
   CUTAWAY_OUT(span, "experts_met", runs.size(), "resid_post", x.view());

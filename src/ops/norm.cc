@@ -1,6 +1,8 @@
 #include "ops/norm.h"
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 
 #include "base/check.h"
 #include "trace/trace.h"
@@ -14,15 +16,61 @@ struct Statistics {
   float mean, scale;
 };
 
+// What a norm multiplies by and adds last.
+struct Affine {
+  const float* weight;
+  const float* bias;  // null: none
+};
+
+// x less its mean, divided by its scale: hook_normalized.
+void show_normalized(const Rows& x, const Rows& mean, const Rows& scale, const Rows& out) noexcept {
+  for (int64_t i = 0; i < x.n; ++i) {
+    for (int64_t j = 0; j < x.d; ++j) {
+      out.row(i)[j] = (x.row(i)[j] - *mean.row(i)) / *scale.row(i);
+    }
+  }
+}
+
+bool same_bits(float a, float b) noexcept {
+  return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+}
+
+// Lets editors change scale and normalized values, and computes again the elements of `out` that
+// follow from changed ones: all others keep the bits of the norm's own kernel.
+void edit_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, const Rows& mean,
+               const Rows& scale, const Affine& affine, const Rows& out) {
+  CUTAWAY_SPAN(span, "ops::edit_norm", "x", x.view());
+  const Scratch::Mark mark = pass.scratch.mark();
+  const Rows own_scale = pass.make(x.n, 1);
+  const Rows normalized = pass.make(x.n, x.d), own = pass.make(x.n, x.d);
+  std::memcpy(own_scale.data, scale.data, static_cast<size_t>(x.n) * sizeof(float));
+  pass.tap(sites.scale, layer, scale);
+  show_normalized(x, mean, scale, normalized);
+  std::memcpy(own.data, normalized.data, static_cast<size_t>(x.n * x.d) * sizeof(float));
+  pass.tap(sites.normalized, layer, normalized);
+  for_rows(pass, x.n, [&](int64_t i) noexcept {
+    const bool whole = !same_bits(*scale.row(i), *own_scale.row(i));
+    for (int64_t j = 0; j < x.d; ++j) {
+      const float value = normalized.row(i)[j];
+      if (!whole && same_bits(value, own.row(i)[j])) continue;
+      out.row(i)[j] = value * affine.weight[j];
+      if (affine.bias != nullptr) out.row(i)[j] += affine.bias[j];
+    }
+  });
+  pass.scratch.rewind(mark);
+  CUTAWAY_OUT(span, "out", out.view());
+}
+
 // `one(x, out)` norms a row and returns its statistics.
 template <typename F>
 Input norm_rows(Pass& pass, const NormSites& sites, int layer, const Rows& x,
-                std::span<const Linear* const> readers, const F& one) {
+                std::span<const Linear* const> readers, const Affine& affine, const F& one) {
   if (sites.input) pass.tap(*sites.input, layer, x);
   const Rows out = pass.make(x.n, x.d);
   const Rows scale = pass.make(x.n, 1);
   const Rows mean = pass.make(x.n, 1);
-  const bool q8 = any_takes_q8(pass, readers);
+  const bool edited = pass.changes(sites.scale, layer) || pass.changes(sites.normalized, layer);
+  const bool q8 = !edited && any_takes_q8(pass, readers);
   const kernels::Q8Output quantized = q8 ? make_q8(pass, x.n, x.d) : kernels::Q8Output{};
   for_rows(pass, x.n, [&](int64_t i) noexcept {
     const Statistics found = one(x.row(i), out.row(i));
@@ -30,15 +78,15 @@ Input norm_rows(Pass& pass, const NormSites& sites, int layer, const Rows& x,
     *mean.row(i) = found.mean;
     if (q8) pass.table.quantize_q8(out.row(i), x.d, 1, x.d, 0, row_of(quantized, i));
   });
+  if (edited) [[unlikely]] {
+    edit_norm(pass, sites, layer, x, mean, scale, affine, out);
+    return any_takes_q8(pass, readers) ? quantized_for(pass, out, readers) : Input(out);
+  }
   pass.tap(sites.scale, layer, scale);
   if (pass.wants(sites.normalized, layer)) {
     const Scratch::Mark mark = pass.scratch.mark();
     const Rows normalized = pass.make(x.n, x.d);
-    for (int64_t i = 0; i < x.n; ++i) {
-      for (int64_t j = 0; j < x.d; ++j) {
-        normalized.row(i)[j] = (x.row(i)[j] - *mean.row(i)) / *scale.row(i);
-      }
-    }
+    show_normalized(x, mean, scale, normalized);
     pass.tap(sites.normalized, layer, normalized);
     pass.scratch.rewind(mark);
   }
@@ -72,9 +120,10 @@ Input rms_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, con
   CUTAWAY_SPAN(span, "ops::rms_norm", "x", x.view(), "eps", eps);
   CUTAWAY_CHECK(weight.n == x.d);
   const Input out =
-      norm_rows(pass, sites, layer, x, readers, [&](const float* row, float* to) noexcept {
-        return Statistics{0, pass.table.rms_norm(row, weight.data, eps, x.d, to)};
-      });
+      norm_rows(pass, sites, layer, x, readers, {weight.data, nullptr},
+                [&](const float* row, float* to) noexcept {
+                  return Statistics{0, pass.table.rms_norm(row, weight.data, eps, x.d, to)};
+                });
   CUTAWAY_OUT(span, "out", out.view(), "q8", out.q8.q != nullptr);
   return out;
 }
@@ -84,7 +133,7 @@ Input layer_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x,
   CUTAWAY_SPAN(span, "ops::layer_norm", "x", x.view(), "eps", norm.eps);
   CUTAWAY_CHECK(norm.weight.n == x.d && norm.bias.n == x.d);
   const Input out = norm_rows(
-      pass, sites, layer, x, readers,
+      pass, sites, layer, x, readers, {norm.weight.data, norm.bias.data},
       [&](const float* row, float* to) noexcept { return layer_norm_row(row, norm, x.d, to); });
   CUTAWAY_OUT(span, "out", out.view(), "q8", out.q8.q != nullptr);
   return out;

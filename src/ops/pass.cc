@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <new>
 
+#include "trace/trace.h"
+
 namespace cutaway::ops {
 namespace {
 constexpr size_t kAlignment = 64;
@@ -28,21 +30,35 @@ float* Scratch::floats(int64_t n) {
   return result;
 }
 
-void Pass::show(trace::Site site, int layer, const Rows& x, std::initializer_list<int64_t> inner) {
+void Pass::tap_values(trace::Site site, int layer, const Slice& slice, int64_t first_position,
+                      float* values, const Shape& shape) {
+  CUTAWAY_SPAN(span, "ops::Pass::tap_values", "tap", trace::tap_name(site, layer), "position",
+               first_position);
+  trace::TapEvent event;
+  event.run = slice.run;
+  event.seq = slice.seq;
+  event.site = site;
+  event.layer = layer;
+  event.first_position = static_cast<int32_t>(first_position);
+  event.values = {values, shape, 0};
+  if (trace::can_change(site)) {
+    for (trace::Editor* editor : editors) {
+      if (editor->changes(site, layer)) editor->edit(event, values);
+    }
+  }
+  for (trace::Probe* probe : probes) {
+    if (probe->wants(site, layer)) probe->observe(event);
+  }
+  CUTAWAY_OUT(span, "values", event.values);
+}
+
+void Pass::tap_slices(trace::Site site, int layer, const Rows& x,
+                      std::initializer_list<int64_t> inner) {
   for (const Slice& slice : batch.slices) {
-    trace::TapEvent event;
-    event.run = slice.run;
-    event.seq = slice.seq;
-    event.site = site;
-    event.layer = layer;
-    event.first_position = static_cast<int32_t>(slice.first_position);
     std::vector<int64_t> dims{slice.n};
     if (inner.size() == 0) dims.push_back(x.d);
     dims.insert(dims.end(), inner.begin(), inner.end());
-    event.values = {x.row(slice.first_row), Shape(dims), 0};
-    for (trace::Probe* probe : probes) {
-      if (probe->wants(site, layer)) probe->observe(event);
-    }
+    tap_values(site, layer, slice, slice.first_position, x.row(slice.first_row), Shape(dims));
   }
 }
 

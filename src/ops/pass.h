@@ -87,6 +87,7 @@ struct Pass {
   bool precise = false;  // f32 activations × dequantised weights
   std::span<trace::Probe* const> probes = {};
   ProductWatcher* watcher = nullptr;  // of precise passes only: others read no floats
+  std::span<trace::Editor* const> editors = {};
 
   int64_t rows() const { return static_cast<int64_t>(batch.tokens.size()); }
   Rows make(int64_t n, int64_t d) { return {scratch.floats(n * d), n, d}; }
@@ -97,16 +98,30 @@ struct Pass {
     }
     return false;
   }
-  // Shows each slice's rows to the probes that want them. Each row has the shape `inner` (its
-  // product is x.d); empty: {x.d}.
-  void tap(trace::Site site, int layer, const Rows& x, std::initializer_list<int64_t> inner = {}) {
-    if (probes.empty()) [[likely]]
-      return;
-    show(site, layer, x, inner);
+  // True when an editor may change the values there: what a fused form never stores must then exist
+  // before it is read.
+  bool changes(trace::Site site, int layer) const {
+    for (trace::Editor* editor : editors) {
+      if (editor->changes(site, layer)) return true;
+    }
+    return false;
   }
+  bool watches(trace::Site site, int layer) const {
+    return wants(site, layer) || changes(site, layer);
+  }
+  // Lets the editors change each slice's rows, then shows them to the probes that want them. Each
+  // row has the shape `inner` (its product is x.d); empty: {x.d}.
+  void tap(trace::Site site, int layer, const Rows& x, std::initializer_list<int64_t> inner = {}) {
+    if (probes.empty() && editors.empty()) [[likely]]
+      return;
+    tap_slices(site, layer, x, inner);
+  }
+  // The same of values of one slice that lie by themselves, from `first_position` on.
+  void tap_values(trace::Site site, int layer, const Slice& slice, int64_t first_position,
+                  float* values, const Shape& shape);
 
  private:
-  void show(trace::Site site, int layer, const Rows& x, std::initializer_list<int64_t> inner);
+  void tap_slices(trace::Site site, int layer, const Rows& x, std::initializer_list<int64_t> inner);
 };
 
 // Runs one(i) noexcept for every i in [0, n): on the threads when there is work for them.

@@ -118,6 +118,7 @@ Routing route(Pass& pass, int layer, const Linear& router, int64_t used, bool no
   out.used = used;
   out.logits = router_logits(pass, router, x);
   CUTAWAY_CHECK(used >= 1 && used <= out.logits.d);
+  pass.tap(Site::kRouterLogits, layer, out.logits);
   out.weights = pass.make(x.n, used);
   out.expert.resize(static_cast<size_t>(x.n * used));
   for_rows(pass, x.n, [&](int64_t i) noexcept {
@@ -125,7 +126,6 @@ Routing route(Pass& pass, int layer, const Linear& router, int64_t used, bool no
     choose(out.logits.row(i), out.logits.d, used, ids);
     weigh(out.logits.row(i), out.logits.d, ids, used, normalize, out.weights.row(i));
   });
-  pass.tap(Site::kRouterLogits, layer, out.logits);
   if (pass.wants(Site::kExpertIndices, layer)) {
     const Scratch::Mark mark = pass.scratch.mark();
     const Rows ids = pass.make(x.n, used);

@@ -4,16 +4,20 @@
 namespace cutaway::sampling {
 namespace {
 
-Json stage_json(const StageRecord& stage) {
+Json removed_json(const std::vector<StageRecord::Removed>& tokens) {
   Json removed = Json::array();
-  for (const StageRecord::Removed& token : stage.removed) {
+  for (const StageRecord::Removed& token : tokens) {
     removed.push_back({{"id", token.id}, {"prob", token.prob}});
   }
+  return removed;
+}
+
+Json stage_json(const StageRecord& stage) {
   return {{"name", stage.name},
           {"params", stage.params},
           {"before", {{"count", stage.before_count}, {"mass", stage.before_mass}}},
           {"after", {{"count", stage.after_count}, {"mass", stage.after_mass}}},
-          {"removed", std::move(removed)}};
+          {"removed", removed_json(stage.removed)}};
 }
 
 }  // namespace
@@ -40,6 +44,15 @@ Json to_json(const Ledger& ledger) {
         {"rank", ledger.chosen_rank},
         {"raw_prob", ledger.chosen_raw_prob},
         {"prob", ledger.chosen_prob}}}};
+  if (ledger.mask) {
+    out["mask"] = {{"by", "ban"},
+                   {"removed_mass", ledger.mask->removed_mass},
+                   {"wanted", ledger.mask->wanted},
+                   {"removed", removed_json(ledger.mask->removed)}};
+  }
+  if (ledger.forced) {
+    out["forced"] = {{"by", "intervention"}, {"instead_of", ledger.forced->instead_of}};
+  }
   CUTAWAY_OUT(span, "chosen", ledger.chosen);
   return out;
 }

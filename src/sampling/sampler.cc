@@ -70,6 +70,33 @@ Error overflowed_logits(const SamplingParams& params, int64_t position) {
           "repeat_penalty"};
 }
 
+Error all_banned(size_t banned, int64_t position) {
+  return {ErrorCode::kInvalidArgument,
+          fmt::format("tokens.ban leaves no token at position {}: {} are banned, all others are "
+                      "impossible",
+                      position, banned),
+          "tokens.ban"};
+}
+
+constexpr size_t kRemovedKept = 50;
+
+// What banned tokens had in the model's own distribution.
+Ledger::Mask mask_of(Distribution& raw, std::span<const float> logits,
+                     std::span<const int32_t> banned) {
+  Ledger::Mask mask;
+  mask.wanted = raw.first(1)[0].id;
+  std::vector<WeightedToken> tokens;
+  for (const int32_t id : banned) tokens.push_back({id, logits[static_cast<size_t>(id)], 0});
+  std::stable_sort(tokens.begin(), tokens.end(),
+                   [](const auto& a, const auto& b) { return a.logit > b.logit; });
+  for (const WeightedToken& token : tokens) {
+    const double prob = kernels::exp_f64(raw.log_probability(token));
+    mask.removed_mass = std::min(1.0, mask.removed_mass + prob);
+    if (mask.removed.size() < kRemovedKept) mask.removed.push_back({token.id, prob});
+  }
+  return mask;
+}
+
 }  // namespace
 
 double log_probability(std::span<const float> logits, int32_t id) {
@@ -115,15 +142,28 @@ void Sampler::accept(int32_t id) {
   ++output_counts_[id];
 }
 
-// The logits after bias and penalties: the model's own where nothing changes them.
-std::span<const float> Sampler::adjusted(std::span<const float> logits, Ledger* ledger) {
+std::vector<int32_t> Sampler::banned_at(int64_t step) const {
+  CUTAWAY_SPAN(span, "sampling::Sampler::banned_at", "step", step, "bans", rules_.bans.size());
+  std::vector<int32_t> out;
+  for (const TokenRules::Ban& ban : rules_.bans) {
+    if (ban.holds(step)) out.insert(out.end(), ban.ids.begin(), ban.ids.end());
+  }
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  CUTAWAY_OUT(span, "n", out.size());
+  return out;
+}
+
+// The logits after bans, bias and penalties: the model's own where nothing changes them.
+std::span<const float> Sampler::adjusted(std::span<const float> logits,
+                                         std::span<const int32_t> banned, Ledger* ledger) {
   CUTAWAY_SPAN(span, "sampling::Sampler::adjusted", "n", logits.size(), "prompt_tokens",
                prompt_counts_.size(), "output_tokens", output_counts_.size());
   const SamplingParams& p = params_;
   const bool repeats = p.repeat_penalty != 1 && !(prompt_counts_.empty() && output_counts_.empty());
   const bool counts =
       (p.presence_penalty != 0 || p.frequency_penalty != 0) && !output_counts_.empty();
-  const bool changes = !p.logit_bias.empty() || repeats || counts;
+  const bool changes = !banned.empty() || !p.logit_bias.empty() || repeats || counts;
   if (changes) {
     adjusted_.assign(logits.begin(), logits.end());
     if (!p.logit_bias.empty()) add_bias(adjusted_, p.logit_bias);
@@ -131,9 +171,12 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits, Ledger* 
       penalize_repetition(adjusted_, prompt_counts_, output_counts_, p.repeat_penalty);
     }
     penalize_presence_frequency(adjusted_, output_counts_, p.presence_penalty, p.frequency_penalty);
+    for (const int32_t id : banned) {
+      adjusted_[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
+    }
   }
   if (ledger != nullptr) {
-    const int64_t count = count_possible(logits);
+    const int64_t count = count_possible(banned.empty() ? logits : adjusted_);
     if (!p.logit_bias.empty()) {
       record_change(ledger, "logit_bias", {{"logit_bias", bias_json(p.logit_bias)}}, count);
     }
@@ -156,7 +199,8 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits, Ledger* 
   return changes ? std::span<const float>(adjusted_) : logits;
 }
 
-void Sampler::record_raw(std::span<const float> logits, int32_t raw_top, Ledger& ledger) {
+void Sampler::record_raw(std::span<const float> logits, std::span<const int32_t> banned,
+                         int32_t raw_top, Ledger& ledger) {
   CUTAWAY_SPAN(span, "sampling::Sampler::record_raw", "n", logits.size(), "raw_top", raw_top);
   const LogitScan scan = scan_logits(logits, &buffers_.block_max);
   if (scan.damaged || scan.argmax < 0) return;
@@ -165,6 +209,7 @@ void Sampler::record_raw(std::span<const float> logits, int32_t raw_top, Ledger&
   for (const WeightedToken& token : raw.first(raw_top)) {
     ledger.raw_top.push_back({token.id, token.logit, raw.log_probability(token)});
   }
+  if (!banned.empty()) ledger.mask = mask_of(raw, logits, banned);
   const float chosen = logits[static_cast<size_t>(ledger.chosen)];
   ledger.chosen_raw_prob = kernels::exp_f64(raw.log_probability({ledger.chosen, chosen, 0}));
   int32_t before = 0;
@@ -234,16 +279,46 @@ Result<int32_t> Sampler::choose(std::span<const float> logits, int64_t position,
                                 Ledger* ledger, int32_t raw_top) {
   CUTAWAY_SPAN(span, "sampling::Sampler::choose", "n", logits.size(), "position", position, "step",
                step, "ledger", ledger != nullptr);
+  const std::optional<int32_t> forced = rules_.forced_at(step);
+  if (!forced) {
+    CUTAWAY_ASSIGN(const int32_t chosen, choose_freely(logits, position, step, ledger, raw_top));
+    CUTAWAY_OUT(span, "id", chosen);
+    return chosen;
+  }
+  CUTAWAY_ASSIGN(const int32_t instead_of, choose_freely(logits, position, step, nullptr, raw_top));
+  if (ledger != nullptr) {
+    *ledger = {};
+    ledger->position = position;
+    ledger->step = step;
+    ledger->chosen = *forced;
+    ledger->greedy = true;  // no number decides
+    ledger->interval_end = ledger->chosen_prob = 1;
+    ledger->forced = {instead_of};
+    const std::span<const float> own =
+        logits.first(std::min(logits.size(), static_cast<size_t>(tokenizer_size_)));
+    ledger->candidates.push_back({*forced, own[static_cast<size_t>(*forced)], 1.0});
+    record_raw(own, {}, raw_top, *ledger);
+  }
+  CUTAWAY_OUT(span, "id", *forced, "instead_of", instead_of);
+  return *forced;
+}
+
+Result<int32_t> Sampler::choose_freely(std::span<const float> logits, int64_t position,
+                                       int64_t step, Ledger* ledger, int32_t raw_top) {
+  CUTAWAY_SPAN(span, "sampling::Sampler::choose_freely", "n", logits.size(), "position", position);
   if (ledger != nullptr) *ledger = {};
   const std::span<const float> own =
       logits.first(std::min(logits.size(), static_cast<size_t>(tokenizer_size_)));
-  const std::span<const float> adjusted_logits = adjusted(own, ledger);
+  const std::vector<int32_t> banned =
+      rules_.bans.empty() ? std::vector<int32_t>() : banned_at(step);
+  const std::span<const float> adjusted_logits = adjusted(own, banned, ledger);
   const bool only_the_largest = params_.temperature == 0 && ledger == nullptr;
   const LogitScan scan =
       scan_logits(adjusted_logits, only_the_largest ? nullptr : &buffers_.block_max);
   if (scan.damaged || scan.argmax < 0) {
     const LogitScan own_scan = scan_logits(own);
     if (own_scan.damaged || own_scan.argmax < 0) return damaged_logits(own, position);
+    if (!scan.damaged && !banned.empty()) return all_banned(banned.size(), position);
     return overflowed_logits(params_, position);
   }
   int32_t chosen = 0;
@@ -258,7 +333,7 @@ Result<int32_t> Sampler::choose(std::span<const float> logits, int64_t position,
     ledger->position = position;
     ledger->step = step;
     ledger->chosen = chosen;
-    record_raw(own, raw_top, *ledger);
+    record_raw(own, banned, raw_top, *ledger);
   }
   CUTAWAY_OUT(span, "id", chosen);
   return chosen;

@@ -2,9 +2,10 @@
 // of what each stage did, so that any choice can be checked by hand.
 // docs/sampling.md gives the arithmetic of every stage.
 //
-// Order: logit bias, repetition (prompt and output), presence and frequency (output only),
-// temperature, top-k, typical-p, top-p, min-p. At temperature 0 the choice is the largest logit
-// after bias and penalties (the lowest id among equals), and the later stages have no effect.
+// Order: banned tokens (TokenRules), logit bias, repetition (prompt and output), presence and
+// frequency (output only), temperature, top-k, typical-p, top-p, min-p. At temperature 0 the choice
+// is the largest logit after bias and penalties (the lowest id among equals), and the later stages
+// have no effect.
 //
 // Wherever an order of tokens matters (cuts, the walk along the cumulative line) it is one and the
 // same: by logit, largest first, then by id. It is produced only as far as it is looked at.
@@ -21,6 +22,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "sampling/distribution.h"
+#include "sampling/token_rules.h"
 
 namespace cutaway::sampling {
 
@@ -84,6 +86,19 @@ struct Ledger {
   int32_t chosen_rank = 0;  // by the model's own logits, 0 = largest
   double chosen_raw_prob = 0;
   double chosen_prob = 0;  // under the final distribution
+  // Banned tokens. `removed` are the likeliest 50 of them, by the model's own distribution, in
+  // which removed_mass is the probability of all.
+  struct Mask {
+    double removed_mass = 0;
+    int32_t wanted = -1;  // the model's own likeliest
+    std::vector<StageRecord::Removed> removed;
+  };
+  std::optional<Mask> mask;
+  // The token was forced: no stage took part, no number was drawn.
+  struct Forced {
+    int32_t instead_of = -1;  // what would have been chosen
+  };
+  std::optional<Forced> forced;
   // The first of the final distribution, as many as were asked for of the raw one; prob is the one
   // that was drawn from. Not in the JSON.
   std::vector<Candidate> candidates;
@@ -121,13 +136,16 @@ class Sampler {
   // are masked once, before anything else. `choice_index`: which of several choices of one prompt.
   Sampler(SamplingParams params, int32_t tokenizer_size, uint32_t choice_index = 0);
 
+  // Tokens that are forced or banned from now on. Ids are in [0, tokenizer_size).
+  void set_rules(TokenRules rules) { rules_ = std::move(rules); }
+
   // The prompt, for the repetition penalty.
   void accept_prompt(std::span<const int32_t> ids);
 
   // Chooses the token at absolute `position`. `logits` are the model's own and are not changed.
   // `ledger`, when given, is filled with up to raw_top entries; without it nothing but the choice
-  // is computed, and the choice is the same. Error kInvalidFile when a logit is NaN or +inf, or
-  // none is above −inf.
+  // is computed, and the choice is the same. Errors: kInvalidFile when a logit is NaN or +inf, or
+  // none is above −inf; kInvalidArgument when the bans leave no token.
   Result<int32_t> choose(std::span<const float> logits, int64_t position, int64_t step,
                          Ledger* ledger = nullptr, int32_t raw_top = 20);
 
@@ -137,8 +155,15 @@ class Sampler {
   const SamplingParams& params() const { return params_; }
 
  private:
-  std::span<const float> adjusted(std::span<const float> logits, Ledger* ledger);
-  void record_raw(std::span<const float> logits, int32_t raw_top, Ledger& ledger);
+  // The ids that are banned at a step, ascending.
+  std::vector<int32_t> banned_at(int64_t step) const;
+  // The choice that no rule forces.
+  Result<int32_t> choose_freely(std::span<const float> logits, int64_t position, int64_t step,
+                                Ledger* ledger, int32_t raw_top);
+  std::span<const float> adjusted(std::span<const float> logits, std::span<const int32_t> banned,
+                                  Ledger* ledger);
+  void record_raw(std::span<const float> logits, std::span<const int32_t> banned, int32_t raw_top,
+                  Ledger& ledger);
   int32_t choose_greedy(std::span<const float> logits, const LogitScan& scan, Ledger* ledger);
   int32_t choose_drawn(std::span<const float> logits, const LogitScan& scan, double u,
                        int32_t raw_top, Ledger* ledger);
@@ -146,6 +171,7 @@ class Sampler {
   SamplingParams params_;
   int32_t tokenizer_size_;
   uint32_t choice_index_;
+  TokenRules rules_;
   std::map<int32_t, int32_t> output_counts_;
   std::map<int32_t, int32_t> prompt_counts_;
   // Memory that is used again for every choice.

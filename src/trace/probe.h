@@ -1,4 +1,5 @@
-// Taps: the places in the forward pass where a tensor can be had, and the probes that take it.
+// Taps: the places in the forward pass where a tensor can be had, the probes that take it, and the
+// editors that change it.
 // Placed in ops/ blocks, never in architecture files. Names and shapes are TransformerLens's.
 #pragma once
 
@@ -70,14 +71,37 @@ struct TapEvent {
   TensorView values;
 };
 
-// Called on the engine's thread, after the op's barrier. An observer: it may not change anything
-// (a probe that replaces values is another interface, and another call).
+// Called on the engine's thread, after the op's barrier. An observer: it may not change anything;
+// an Editor does.
 class Probe {
  public:
   virtual ~Probe() = default;
   // Asked before anything is computed for the tap; must be cheap and constant during a forward.
   virtual bool wants(Site site, int layer) const = 0;
   virtual void observe(const TapEvent& event) = 0;
+};
+
+// False at the sites whose values nothing reads again: the token ids, and the experts' ids, which
+// follow from hook_router_logits.
+constexpr bool can_change(Site site) {
+  return site != Site::kTokens && site != Site::kExpertIndices;
+}
+
+// Changes values in the middle of a forward pass: an intervention. Everything that is computed from
+// them afterwards is computed from the changed ones, and probes at the same tap see those. Called
+// on the engine's thread, in the order of the pass's editors. Where an editor leaves every value as
+// it is, the answer keeps its bits; at kAttnScores, kPattern and kResult, which run a plain form
+// beside the fused one, it stays within rounding. A key that a query may not see (a later one, one
+// outside the window) stays unseen whatever an editor writes there.
+class Editor {
+ public:
+  virtual ~Editor() = default;
+  // Asked before anything is computed for the tap; cheap, and constant during a forward. Not asked
+  // where can_change() is false.
+  virtual bool changes(Site site, int layer) const = 0;
+  // `values` is the memory of event.values, in its shape. A pass may come in several events at one
+  // tap, each of some positions: what is done to a position must not depend on the others.
+  virtual void edit(const TapEvent& event, float* values) = 0;
 };
 
 }  // namespace cutaway::trace

@@ -1,0 +1,213 @@
+// Editors at every tap of every architecture: one that changes nothing leaves the logits' bits, one
+// that changes something is read from there on, and nowhere before.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <set>
+
+#include "arch/architecture.h"
+#include "inference/runner.h"
+#include "tests/support/tiny_model.h"
+
+namespace cutaway {
+namespace {
+
+using inference::Runner;
+using inference::SequenceState;
+using inference::StepInput;
+using inference::WantLogits;
+using trace::Site;
+
+struct Case {
+  const arch::Architecture* architecture;
+  Metadata config;
+  DType type;
+  std::string name;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  for (const arch::Architecture& architecture : arch::architectures()) {
+    int index = 0;
+    for (const Metadata& config : architecture.tiny_configs()) {
+      for (const DType type : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kQ4_1}) {
+        out.push_back({&architecture, config, type,
+                       std::string(architecture.name) + "_" + std::to_string(index) + "_" +
+                           dtype_name(type)});
+      }
+      ++index;
+    }
+  }
+  return out;
+}
+
+// Taps that run a plain form when they are changed.
+bool is_plain(Site site) {
+  return site == Site::kAttnScores || site == Site::kPattern || site == Site::kResult;
+}
+
+// Calls `how` at the chosen sites of every layer.
+class TestEditor final : public trace::Editor {
+ public:
+  using How = std::function<void(const trace::TapEvent&, float*)>;
+  TestEditor(std::function<bool(Site)> where, How how)
+      : where_(std::move(where)), how_(std::move(how)) {}
+  bool changes(Site site, int) const override { return where_(site); }
+  void edit(const trace::TapEvent& event, float* values) override {
+    fired.insert(event.site);
+    how_(event, values);
+  }
+  std::set<Site> fired;
+
+ private:
+  std::function<bool(Site)> where_;
+  How how_;
+};
+
+void nothing(const trace::TapEvent&, float*) {}
+
+constexpr int64_t kFrom = 40;  // of the position from which on disturb() changes values
+
+void disturb(const trace::TapEvent& event, float* values) {
+  const Shape& shape = event.values.shape;
+  const bool map = event.site == Site::kAttnScores || event.site == Site::kPattern;
+  const int64_t rows = map ? shape[1] : shape[0], heads = map ? shape[0] : 1;
+  const int64_t width = shape.elements() / rows / heads;
+  for (int64_t h = 0; h < heads; ++h) {
+    for (int64_t r = 0; r < rows; ++r) {
+      if (event.first_position + r < kFrom) continue;
+      float* row = values + (h * rows + r) * width;
+      for (int64_t j = 0; j < width; ++j) row[j] = -1.5f * row[j] + 0.3f * float(j % 5) + 0.1f;
+    }
+  }
+}
+
+class EditedArchitecture : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override { load(2); }
+
+  void load(int threads) {
+    table_ = kernels::select_table("").value().table;
+    pool_ = std::make_unique<ThreadPool>(threads);
+    std::string error;
+    model_ = testing::tiny_model(*GetParam().architecture, GetParam().config, GetParam().type,
+                                 *pool_, GetParam().type != DType::kF16, &error);
+    ASSERT_NE(model_, nullptr) << error;
+  }
+
+  std::vector<float> logits(size_t n, size_t chunk, std::vector<trace::Editor*> editors,
+                            bool precise = false, std::vector<trace::Probe*> probes = {}) {
+    std::vector<int32_t> tokens;
+    for (size_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>((i * 37 + 11) % 256));
+    const arch::ModelShape& m = model_->shape();
+    kv::PagePool pages({m.n_layers, m.n_kv_heads, m.d_head, m.d_head,
+                        precise ? kernels::KvType::kF32 : kernels::KvType::kF16},
+                       8);
+    Runner runner(*model_, *table_, *pool_, precise);
+    runner.set_editors(std::move(editors));
+    runner.set_probes(std::move(probes));
+    SequenceState sequence(pages);
+    std::vector<float> out;
+    for (size_t at = 0; at < n; at += chunk) {
+      const StepInput input{&sequence, std::span(tokens).subspan(at, std::min(chunk, n - at)),
+                            WantLogits::kAll};
+      auto rows = runner.step(std::span(&input, 1));
+      EXPECT_TRUE(rows.ok()) << rows.error().message;
+      out.insert(out.end(), rows->data, rows->data + rows->n * rows->d);
+    }
+    return out;
+  }
+
+  bool has(Site site) const {
+    const arch::ModelShape& m = model_->shape();
+    if (!trace::can_change(site)) return false;
+    if (site == Site::kRouterLogits || site == Site::kExpertWeights) return m.n_experts > 0;
+    if (site == Site::kPosEmbed) return m.learned_positions;
+    return site != Site::kMlpPreLinear || m.gated_mlp;
+  }
+
+  const kernels::KernelTable* table_ = nullptr;
+  std::unique_ptr<ThreadPool> pool_;
+  std::shared_ptr<const model::LoadedModel> model_;
+};
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+float worst(const std::vector<float>& a, const std::vector<float>& b) {
+  float most = 0;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::fabs(a[i] - b[i]));
+  return most;
+}
+
+float spread(const std::vector<float>& v) {
+  const auto [low, high] = std::minmax_element(v.begin(), v.end());
+  return *high - *low;
+}
+
+TEST_P(EditedArchitecture, changing_nothing_leaves_every_bit) {
+  const auto own = logits(80, 80, {});
+  TestEditor everywhere([](Site site) { return !is_plain(site); }, nothing);
+  for (const size_t chunk : {1u, 5u, 33u, 80u}) {
+    EXPECT_TRUE(same_bits(own, logits(80, chunk, {&everywhere}))) << "chunks of " << chunk;
+  }
+  for (int s = 0; s < trace::kSiteCount; ++s) {
+    const auto site = static_cast<Site>(s);
+    EXPECT_EQ(everywhere.fired.contains(site), has(site) && !is_plain(site))
+        << trace::tap_name(site, 0);
+    if (!has(site) || is_plain(site)) continue;
+    TestEditor alone([&](Site at) { return at == site; }, nothing);
+    EXPECT_TRUE(same_bits(own, logits(80, 33, {&alone}))) << trace::tap_name(site, 0);
+  }
+  load(5);
+  EXPECT_TRUE(same_bits(own, logits(80, 33, {&everywhere}))) << "five threads";
+}
+
+TEST_P(EditedArchitecture, the_plain_forms_are_within_rounding) {
+  const auto own = logits(80, 80, {}, true);
+  for (const Site site : {Site::kAttnScores, Site::kPattern, Site::kResult}) {
+    TestEditor alone([&](Site at) { return at == site; }, nothing);
+    std::vector<float> whole;
+    for (const size_t chunk : {80u, 33u, 1u}) {
+      const auto got = logits(80, chunk, {&alone}, true);
+      EXPECT_LE(worst(own, got), spread(own) * 1e-5f) << trace::tap_name(site, 0);
+      if (whole.empty()) whole = got;
+      EXPECT_TRUE(same_bits(whole, got)) << trace::tap_name(site, 0) << ", chunks of " << chunk;
+    }
+    EXPECT_TRUE(alone.fired.contains(site));
+  }
+}
+
+// What is changed from a position on is read from there on; what comes before keeps its bits.
+TEST_P(EditedArchitecture, a_change_is_read_from_its_position_on) {
+  const arch::ModelShape& m = model_->shape();
+  for (int s = 0; s < trace::kSiteCount; ++s) {
+    const auto site = static_cast<Site>(s);
+    if (!has(site) || (site == Site::kRouterLogits && m.n_experts == 1)) continue;
+    TestEditor idle([&](Site at) { return at == site; }, nothing);
+    TestEditor busy([&](Site at) { return at == site; }, disturb);
+    const auto own = logits(70, 70, {&idle});
+    const auto changed = logits(70, 33, {&busy});
+    const auto before = static_cast<std::ptrdiff_t>(kFrom * m.vocab);
+    EXPECT_TRUE(
+        same_bits({own.begin(), own.begin() + before}, {changed.begin(), changed.begin() + before}))
+        << trace::tap_name(site, 0);
+    for (auto at = before; at < std::ssize(own); at += m.vocab) {
+      EXPECT_FALSE(same_bits({own.begin() + at, own.begin() + at + m.vocab},
+                             {changed.begin() + at, changed.begin() + at + m.vocab}))
+          << trace::tap_name(site, 0) << ", position " << at / m.vocab;
+    }
+    EXPECT_TRUE(same_bits(changed, logits(70, 1, {&busy}))) << trace::tap_name(site, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EditedArchitecture, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace cutaway
