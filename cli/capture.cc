@@ -20,7 +20,7 @@ constexpr const char* kTapNames =
     "            .hook_attn_out, .hook_mlp_out\n"
     "  blocks.{l}.ln1.hook_scale, .hook_normalized; blocks.{l}.ln2 likewise\n"
     "  blocks.{l}.attn.hook_q, .hook_k, .hook_v, .hook_rot_q, .hook_rot_k,\n"
-    "            .hook_attn_scores, .hook_pattern, .hook_z\n"
+    "            .hook_attn_scores, .hook_pattern, .hook_z, .hook_result\n"
     "  blocks.{l}.mlp.hook_pre, .hook_pre_linear, .hook_post; in a mixture of experts also\n"
     "            .hook_router_logits, .hook_expert_indices, .hook_expert_weights\n"
     "Names of Hugging Face and ggml work too: model.layers.3.mlp, l_out-3.";

@@ -13,8 +13,7 @@ namespace {
 
 using trace::Site;
 
-// Per position, the shape of a tap; empty for sites that this version, or this model, does not
-// fire.
+// Per position, the shape of a tap; empty for sites that this model does not have.
 std::vector<int64_t> inner_shape(Site site, const arch::ModelShape& m) {
   switch (site) {
     case Site::kTokens:
@@ -51,6 +50,7 @@ std::vector<int64_t> inner_shape(Site site, const arch::ModelShape& m) {
     case Site::kLogits:
       return {m.vocab};
     case Site::kResult:
+      return {m.n_heads, m.d_model};
     case Site::kAttnScores:
     case Site::kPattern:
       return {};
@@ -60,6 +60,22 @@ std::vector<int64_t> inner_shape(Site site, const arch::ModelShape& m) {
 }
 
 bool is_attention_map(Site site) { return site == Site::kAttnScores || site == Site::kPattern; }
+
+// Why a model may lack a site.
+std::string why_absent(Site site) {
+  switch (site) {
+    case Site::kPosEmbed:
+      return "; it has no learned positions (they are rotated into q and k)";
+    case Site::kMlpPreLinear:
+      return "; its MLP has no gate, so hook_pre is all that goes into the activation";
+    case Site::kRouterLogits:
+    case Site::kExpertIndices:
+    case Site::kExpertWeights:
+      return "; it is no mixture of experts";
+    default:
+      return "";
+  }
+}
 
 struct Wanted {
   trace::TapName tap;
@@ -88,7 +104,7 @@ Result<std::vector<Wanted>> plan(const std::vector<std::string>& taps, const arc
       const std::vector<int64_t> inner = inner_shape(tap.site, m);
       if (inner.empty()) {
         return Error{ErrorCode::kUnsupported,
-                     "tap " + text + " is not fired by this model in this version", "taps"};
+                     "this model has no such tap: " + text + why_absent(tap.site), "taps"};
       }
       wanted.shape.push_back(n);
       // hook_tokens is b,pos; everything else has what a position holds.

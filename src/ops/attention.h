@@ -41,4 +41,9 @@ void attend_plain(Pass& pass, int layer, const AttentionShape& shape, const Rows
 void project_heads(Pass& pass, int layer, int64_t n_heads, const Rows& z, const Linear& o,
                    const Rows& out);
 
+// Shows what each head gives to the residual stream {rows, n_heads, d_model} to the probes that
+// want it: its part of z times its columns of the output projection, both as f32, before the bias.
+// Costs nothing when none does.
+void tap_result(Pass& pass, int layer, const AttentionShape& shape, const Rows& z, const Linear& o);
+
 }  // namespace cutaway::ops

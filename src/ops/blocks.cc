@@ -98,6 +98,7 @@ Rows heads(Pass& pass, int layer, const AttentionShape& shape, const AttentionWe
     tap_attention(pass, layer, shape, q);
   }
   pass.tap(Site::kZ, layer, z, {shape.n_heads, d});
+  tap_result(pass, layer, shape, z, weights.o);
   return z;
 }
 

@@ -191,7 +191,6 @@ TEST_P(EveryArchitecture, EveryTapFiresAndNoneChangesABit) {
   const int n_layers = static_cast<int>(model_->shape().n_layers);
   for (int s = 0; s < trace::kSiteCount; ++s) {
     const auto site = static_cast<Site>(s);
-    if (site == Site::kResult) continue;  // per-head results are not computed
     const arch::ModelShape& m = model_->shape();
     const bool routers =
         site == Site::kRouterLogits || site == Site::kExpertIndices || site == Site::kExpertWeights;
