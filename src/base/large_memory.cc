@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace cutaway {
@@ -30,6 +31,17 @@ uint8_t* map(size_t size) {
 }
 
 }  // namespace
+
+void* allocate_large(size_t count, size_t size) {
+  if (count > SIZE_MAX / 2 / size) throw std::bad_alloc();
+  const size_t bytes = std::max<size_t>(count * size, 1);
+  const bool huge = bytes >= kHugePage / 2;
+  const size_t whole = huge ? round_up(bytes, kHugePage) : bytes;
+  void* memory = huge ? std::aligned_alloc(kHugePage, whole) : std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  if (huge) ::madvise(memory, whole, MADV_HUGEPAGE);
+  return memory;
+}
 
 LargeArena::~LargeArena() {
   for (const Chunk& chunk : chunks_) ::munmap(chunk.data, chunk.size);

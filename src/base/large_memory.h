@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 namespace cutaway {
@@ -29,5 +30,24 @@ class LargeArena {
   size_t chunk_bytes_;
   std::vector<Chunk> chunks_;
 };
+
+// Memory for std::free: huge pages from half of one on. Throws std::bad_alloc.
+void* allocate_large(size_t count, size_t size);
+
+// For a std::vector of which a large one is looked at here and there: in huge pages where the
+// system offers them, so that finding where a page lies does not cost more than the look.
+template <typename T>
+struct LargeAllocator {
+  using value_type = T;
+
+  LargeAllocator() = default;
+  template <typename U>
+  LargeAllocator(const LargeAllocator<U>&) {}  // NOLINT: implicit, as an allocator's is
+  T* allocate(size_t n) { return static_cast<T*>(allocate_large(n, sizeof(T))); }
+  void deallocate(T* p, size_t) { std::free(p); }
+  friend bool operator==(const LargeAllocator&, const LargeAllocator&) { return true; }
+};
+template <typename T>
+using LargeVector = std::vector<T, LargeAllocator<T>>;
 
 }  // namespace cutaway

@@ -36,7 +36,7 @@ size_t valid_prefix(std::string_view s, size_t pos, const Lead& lead) noexcept {
 
 }  // namespace
 
-int32_t utf8_decode(std::string_view s, size_t pos, size_t& length) noexcept {
+int32_t utf8_decode_any(std::string_view s, size_t pos, size_t& length) noexcept {
   length = 1;
   const uint8_t first = static_cast<uint8_t>(s[pos]);
   if (first < 0x80) return first;

@@ -14,39 +14,71 @@ namespace {
 constexpr int32_t kMergedAway = -1;
 constexpr size_t kShort = 48;  // bytes up to which a scan beats the queue
 
+// A vector would be loaded from numbers that were just stored one by one, which the processor can
+// only do once they have reached its cache.
+#if defined(__GNUC__) && !defined(__clang__)
+#define CUTAWAY_NO_VECTORS __attribute__((optimize("no-tree-vectorize")))
+#else
+#define CUTAWAY_NO_VECTORS
+#endif
+
 // Merge the pair of the lowest rank, the leftmost among equals, until none is left: by looking at
 // all pairs each time. `word` has one byte a part, or is empty where parts are characters.
-void merge_short(const MergeTable& merges, std::string_view word, Bpe::Scratch& scratch,
-                 std::vector<MadeMerge>* made) {
+//
+// Parts keep the place at which they begin; next[i] is the place where part i ends. pairs[i] holds
+// rank and place of the merge of part i with the next, so that the least of all is the one to make.
+CUTAWAY_NO_VECTORS void merge_short(const MergeTable& merges, std::string_view word,
+                                    Bpe::Scratch& scratch, std::vector<MadeMerge>* made) {
+  constexpr int kPlaceBits = 6;
+  static_assert(kShort <= 1 << kPlaceBits);
+  constexpr uint32_t kNothing = MergeTable::kMaxMerges << kPlaceBits;
   std::vector<Part>& parts = scratch.parts;
-  size_t n = parts.size();
-  Merge pairs[kShort];
-  const auto find = [&](size_t i) { return merges.find(parts[i].id, parts[i + 1].id); };
-  for (size_t i = 0; i + 1 < n; ++i) {
-    pairs[i] = word.empty() ? find(i)
-                            : merges.find_bytes(static_cast<uint8_t>(word[i]),
-                                                static_cast<uint8_t>(word[i + 1]));
+  const uint32_t n = static_cast<uint32_t>(parts.size());
+  uint32_t pairs[kShort];
+  uint8_t next[kShort], previous[kShort];
+  const auto put = [&](uint32_t i, uint32_t rank) { pairs[i] = rank << kPlaceBits | i; };
+  for (uint32_t i = 0; i < n; ++i) {
+    next[i] = static_cast<uint8_t>(i + 1);
+    previous[i] = static_cast<uint8_t>(i - 1);
+  }
+  for (uint32_t i = 0; i + 1 < n; ++i) {
+    put(i, word.empty() ? merges.rank(parts[i].id, parts[i + 1].id)
+                        : merges.rank_of_bytes(static_cast<uint8_t>(word[i]),
+                                               static_cast<uint8_t>(word[i + 1])));
   }
   scratch.operations += n;
-  while (n > 1) {
-    size_t best = 0;
-    for (size_t i = 1; i + 1 < n; ++i) {
-      if (pairs[i].rank < pairs[best].rank) best = i;
+  // Pairs from `last` on are none: the last part has no next.
+  for (uint32_t last = n > 0 ? n - 1 : 0;;) {
+    uint32_t best = kNothing, other = kNothing;
+    for (uint32_t i = 0; i + 1 < last; i += 2) {
+      best = std::min(best, pairs[i]);
+      other = std::min(other, pairs[i + 1]);
     }
+    if (last % 2 != 0) best = std::min(best, pairs[last - 1]);
+    best = std::min(best, other);
     scratch.operations += n;
-    if (!pairs[best].exists()) break;
+    if (best >= kNothing) break;
+    const uint32_t i = best & ((1 << kPlaceBits) - 1), rank = best >> kPlaceBits;
+    const uint32_t middle = next[i], end = next[middle];
     if (made) {
       made->push_back(
-          {pairs[best].rank, best ? parts[best - 1].end : 0, parts[best].end, parts[best + 1].end});
+          {rank, i > 0 ? parts[i - 1].end : 0, parts[middle - 1].end, parts[end - 1].end});
     }
-    parts[best] = {pairs[best].id, parts[best + 1].end};
-    for (size_t i = best + 1; i + 1 < n; ++i) parts[i] = parts[i + 1];
-    for (size_t i = best + 1; i + 2 < n; ++i) pairs[i] = pairs[i + 1];
-    --n;
-    if (best > 0) pairs[best - 1] = find(best - 1);
-    if (best + 1 < n) pairs[best] = find(best);
+    const int32_t id = merges.made(parts[i].id, parts[middle].id, rank);
+    parts[i].id = id;
+    next[i] = static_cast<uint8_t>(end);
+    pairs[middle] = kNothing;
+    if (end < n) {
+      previous[end] = static_cast<uint8_t>(i);
+      put(i, merges.rank(id, parts[end].id));
+    } else {
+      last = i;
+    }
+    if (i > 0) put(previous[i], merges.rank(parts[previous[i]].id, id));
   }
-  parts.resize(n);
+  size_t out = 0;
+  for (uint32_t i = 0; i < n; i = next[i]) parts[out++] = {parts[i].id, parts[next[i] - 1u].end};
+  parts.resize(out);
 }
 
 // The same order from a queue of (rank, position) over a linked list: n log n.
@@ -62,9 +94,9 @@ void merge_long(const MergeTable& merges, Bpe::Scratch& scratch, std::vector<Mad
     ++scratch.operations;
     const uint32_t j = scratch.next[i];
     if (j == kNone) return;
-    const Merge merge = merges.find(parts[i].id, parts[j].id);
-    if (!merge.exists()) return;
-    heap.push_back(static_cast<uint64_t>(merge.rank) << 32 | i);
+    const uint32_t rank = merges.rank(parts[i].id, parts[j].id);
+    if (rank >= MergeTable::kMaxMerges) return;
+    heap.push_back(static_cast<uint64_t>(rank) << 32 | i);
     std::push_heap(heap.begin(), heap.end(), std::greater<>());
   };
   for (uint32_t i = 0; i < n; ++i) {
@@ -81,13 +113,13 @@ void merge_long(const MergeTable& merges, Bpe::Scratch& scratch, std::vector<Mad
     const uint32_t rank = static_cast<uint32_t>(top >> 32);
     if (parts[i].id == kMergedAway || scratch.next[i] == kNone) continue;
     const uint32_t j = scratch.next[i];
-    const Merge merge = merges.find(parts[i].id, parts[j].id);
-    if (merge.rank != rank) continue;  // a part of the pair has changed since
+    if (merges.rank(parts[i].id, parts[j].id) != rank)
+      continue;  // a part of the pair has changed since
     if (made) {
       const uint32_t before = scratch.previous[i];
       made->push_back({rank, before == kNone ? 0 : parts[before].end, parts[i].end, parts[j].end});
     }
-    parts[i] = {merge.id, parts[j].end};
+    parts[i] = {merges.made(parts[i].id, parts[j].id, rank), parts[j].end};
     parts[j].id = kMergedAway;
     const uint32_t after = scratch.next[j];
     scratch.next[i] = after;
@@ -122,19 +154,19 @@ Error no_token(uint8_t byte) {
 Result<std::string_view> split_bytes(const Vocabulary& vocabulary, std::string_view word, bool drop,
                                      Bpe::Scratch& scratch, size_t& bad_byte) {
   std::vector<Part>& parts = scratch.parts;
-  bool dropped = false;
+  parts.resize(word.size());
+  size_t n = 0;
   for (size_t i = 0; i < word.size(); ++i) {
     const int32_t id = vocabulary.byte_token(static_cast<uint8_t>(word[i]));
     if (id >= 0) {
-      parts.push_back({id, static_cast<uint32_t>(i + 1)});
-    } else if (drop) {
-      dropped = true;
-    } else {
+      parts[n++] = {id, static_cast<uint32_t>(i + 1)};
+    } else if (!drop) {
       bad_byte = i;
       return no_token(static_cast<uint8_t>(word[i]));
     }
   }
-  if (!dropped) return word;
+  if (n == word.size()) return word;
+  parts.resize(n);
   scratch.kept.clear();
   for (const Part& part : parts) scratch.kept += word[part.end - 1];
   return std::string_view(scratch.kept);
@@ -189,22 +221,65 @@ Status spell_out(const Vocabulary& vocabulary, int32_t unknown, std::string_view
 
 }  // namespace
 
-Result<const std::vector<Part>*> Bpe::encode(std::string_view word, bool drop, Scratch& scratch,
-                                             std::vector<MadeMerge>* made, size_t& bad_byte) const {
+namespace {
+
+// The parents' texts, each of which merges to its token by itself, side by side: does a merge of
+// the two come before their own? From the end on back: the two parts that meet where the texts do,
+// and the ranks at which each of them becomes part of something else. The one that was made later
+// was not there before; its own half was.
+bool merge_elsewhere(const MergeTable& merges, const MergeTable::Parents& parents) {
+  int32_t left = parents.left, right = parents.right;
+  uint32_t left_end = parents.rank, right_end = parents.rank;
+  for (;;) {
+    const MergeTable::Parents& of_left = *merges.parents(left);
+    const MergeTable::Parents& of_right = *merges.parents(right);
+    const bool made_left = of_left.rank < MergeTable::kMaxMerges;
+    const bool made_right = of_right.rank < MergeTable::kMaxMerges;
+    if (!made_left && !made_right) return false;
+    // Of merges of one rank, the leftmost is made first.
+    if (made_left && (!made_right || of_left.rank > of_right.rank)) {
+      left_end = of_left.rank;
+      left = of_left.right;
+    } else {
+      right_end = of_right.rank;
+      right = of_right.left;
+    }
+    const uint32_t across = merges.rank(left, right);
+    if (across < left_end && across <= right_end) return true;
+  }
+}
+
+}  // namespace
+
+// A token comes out whole if both of its parents do, and neither loses a part to the other before
+// they merge. False: it does not, or merging has to tell.
+bool Bpe::learn_whole(int32_t id, int depth) const {
+  constexpr int kMostDepth = 32;
+  std::atomic<uint8_t>& state = whole_[static_cast<size_t>(id)];
+  const uint8_t known = state.load(std::memory_order_relaxed);
+  if (known != kNotKnown) return known == kWhole;
+  const MergeTable::Parents* parents = merges_.parents(id);
+  if (parents == nullptr || depth == kMostDepth) return false;
+  bool whole = parents->rank == MergeTable::kSymbol;
+  if (parents->rank < MergeTable::kMaxMerges) {
+    for (const int32_t part : {parents->left, parents->right}) {
+      if (learn_whole(part, depth + 1)) continue;
+      const uint8_t told = whole_[static_cast<size_t>(part)].load(std::memory_order_relaxed);
+      if (told == kNotKnown) return false;
+      state.store(kNotWhole, std::memory_order_relaxed);
+      return false;
+    }
+    whole = !merge_elsewhere(merges_, *parents);
+  }
+  state.store(whole ? kWhole : kNotWhole, std::memory_order_relaxed);
+  return whole;
+}
+
+Result<const std::vector<Part>*> Bpe::merge(std::string_view word, const Whole& whole, bool drop,
+                                            Scratch& scratch, std::vector<MadeMerge>* made,
+                                            size_t& bad_byte) const {
   std::vector<Part>& parts = scratch.parts;
   parts.clear();
-  // The token that is the whole word, if merging is known to end there.
-  const bool fits = word.size() <= vocabulary_->longest_text();
-  const int32_t whole = fits ? vocabulary_->find_text(word) : -1;
-  const bool taken =
-      whole >= 0 &&
-      (ignore_merges_ ||
-       (!made && whole_[static_cast<size_t>(whole)].load(std::memory_order_relaxed) == kWhole));
-  if (taken) {
-    parts.push_back({whole, static_cast<uint32_t>(word.size())});
-    ++scratch.operations;
-    return &parts;
-  }
   if (word.size() >= std::numeric_limits<uint32_t>::max()) {
     return Error{ErrorCode::kTooLarge, "a single word of 4 GiB or more"};
   }
@@ -223,9 +298,10 @@ Result<const std::vector<Part>*> Bpe::encode(std::string_view word, bool drop, S
   if (!all_tokens) {
     CUTAWAY_TRY(spell_out(*vocabulary_, unknown_, word, drop, scratch, bad_byte));
   }
-  if (whole >= 0) {
-    const bool same = parts.size() == 1 && parts[0].id == whole;
-    whole_[static_cast<size_t>(whole)].store(same ? kWhole : kNotWhole, std::memory_order_relaxed);
+  if (whole.id >= 0) {
+    const bool same = parts.size() == 1 && parts[0].id == whole.id;
+    whole_[static_cast<size_t>(whole.id)].store(same ? kWhole : kNotWhole,
+                                                std::memory_order_relaxed);
   }
   return &parts;
 }

@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <array>
+
 #include "text/tokenizer/bpe_merges.h"
 #include "text/tokenizer/nfc.h"
 #include "text/tokenizer/pretokenizer.h"
@@ -69,10 +71,23 @@ class BpeTokenizer final : public VocabularyTokenizer {
       return {};
     }
     const auto cut = [&](std::string_view part, const AlignedText* aligned) -> Status {
-      return pre_->for_each_word(unicode_, part, [&](std::string_view word) -> Status {
-        const size_t pos = static_cast<size_t>(word.data() - part.data());
-        return on_word(word, WordOrigin{aligned, offset, pos});
-      });
+      // A few words wait until what they are looked up in has come from memory.
+      std::array<std::string_view, 8> waiting;
+      size_t n = 0;
+      const auto flush = [&]() -> Status {
+        for (size_t i = 0; i < n; ++i) {
+          const size_t pos = static_cast<size_t>(waiting[i].data() - part.data());
+          CUTAWAY_TRY(on_word(waiting[i], WordOrigin{aligned, offset, pos}));
+        }
+        n = 0;
+        return {};
+      };
+      CUTAWAY_TRY(pre_->for_each_word(unicode_, part, [&](std::string_view word) -> Status {
+        bpe_.prefetch(word);
+        waiting[n++] = word;
+        return n < waiting.size() ? Status() : flush();
+      }));
+      return flush();
     };
     if (!pre_->nfc) return cut(text, nullptr);
     const NfcText nfc(unicode_, text);
@@ -97,8 +112,13 @@ Result<std::vector<EncodedToken>> BpeTokenizer::encode(std::span<const Segment> 
   add_first(out, options);
   size_t first = 0;  // where the tokens of the text begin
   const auto on_word = [&](std::string_view word, const WordOrigin& origin) -> Status {
+    const Bpe::Whole whole = bpe_.find_whole(word);
+    if (whole.taken) {
+      add_token(out, first, whole.id, origin.begin(0), origin.end(word.size()));
+      return {};
+    }
     size_t bad_byte = 0;
-    auto parts = bpe_.encode(word, options.drop_unencodable, scratch, nullptr, bad_byte);
+    auto parts = bpe_.merge(word, whole, options.drop_unencodable, scratch, nullptr, bad_byte);
     if (!parts) return no_byte(parts.error(), origin, bad_byte);
     size_t begin = 0;
     for (const Part& part : **parts) {

@@ -35,6 +35,7 @@ Characters::Characters(const Vocabulary& vocabulary) : pairs_(kPairBits / 64) {
     while (slots_[i].code_point >= 0) i = (i + 1) & mask;
     slots_[i] = {code, symbol};
   }
+  symbols_end_ = next;
   CUTAWAY_OUT(span, "characters", symbols.size(), "without_token", next - vocabulary.size());
 }
 

@@ -25,6 +25,9 @@ class Characters {
     return code_point < 0 ? kNone : find(code_point);
   }
 
+  // One past the greatest symbol.
+  int32_t symbols_end() const { return symbols_end_; }
+
   // May a token hold these two, one after the other? If not, the text can be cut there, whatever
   // the merges are. (A rare yes in error costs time, no correctness.)
   bool joined(int32_t left, int32_t right) const {
@@ -85,6 +88,7 @@ class Characters {
     int32_t code_point = -1;  // that: free
     int32_t symbol = kNone;
   };
+  int32_t symbols_end_ = 0;
   std::array<int32_t, 128> ascii_;
   std::vector<Slot> slots_;  // open addressing, a power of two
   std::array<uint64_t, 128 * 128 / 64> ascii_pairs_{};

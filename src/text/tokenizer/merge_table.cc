@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <numeric>
+#include <optional>
 
 #include "base/json.h"
 #include "base/utf8.h"
@@ -56,34 +57,52 @@ bool is_special_text(const Vocabulary& vocabulary, const std::string& merge) {
 
 }  // namespace
 
-Merge MergeTable::find(int32_t left, int32_t right) const {
-  const uint64_t key = pair_key(left, right);
-  for (size_t i = hash_pair(key) & mask_;; i = (i + 1) & mask_) {
-    const Slot& slot = slots_[i];
-    if (slot.key == key) return slot.merge;
-    if (slot.key == kFree) return {};
-  }
-}
-
 void MergeTable::reserve(size_t merges) {
   CUTAWAY_SPAN(span, "text::MergeTable::reserve", "merges", merges);
-  slots_.assign(std::bit_ceil(merges * 2 + 1), Slot{});
+  slots_.assign(std::max(kWay, std::bit_ceil(merges * 2 + 1)), kFree);
+  ids_.assign(slots_.size(), -1);
+  // 8 to 16 bits a merge, at most 512 KB.
+  const size_t words = std::clamp<size_t>(std::bit_ceil(merges / 8 + 1), 2, size_t{1} << 16);
+  filter_.assign(words, 0);
+  filter_shift_ = 64 - std::countr_zero(words);
   mask_ = slots_.size() - 1;
 }
+
+namespace {
+
+// What the table's eight bytes a merge can say.
+Status check_counts(size_t merges, const char* key, int64_t symbols) {
+  if (merges > MergeTable::kMaxMerges) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("{} has {} entries; at most {} can be read", key, merges,
+                             MergeTable::kMaxMerges),
+                 key};
+  }
+  if (symbols > MergeTable::kMaxSymbols) {
+    return Error{ErrorCode::kUnsupported,
+                 fmt::format("tokenizer.ggml.tokens has {} tokens and other characters; with "
+                             "merges at most {} can be read",
+                             symbols, MergeTable::kMaxSymbols),
+                 "tokenizer.ggml.tokens"};
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<MergeTable> MergeTable::read(const Metadata& metadata, const Vocabulary& vocabulary) {
   CUTAWAY_SPAN(span, "text::MergeTable::read");
   CUTAWAY_ASSIGN(const std::vector<std::string>* merges, metadata.strings(kMerges));
-  if (merges->size() > (1u << 26)) {
-    return Error{
-        ErrorCode::kInvalidFile,
-        fmt::format("{} has {} entries; at most 67108864 can be read", kMerges, merges->size()),
-        kMerges};
-  }
+  CUTAWAY_TRY(check_counts(merges->size(), kMerges, vocabulary.size()));
   MergeTable table;
   table.reserve(merges->size());
   std::string buffer;
   int32_t guess = 0;
+  std::vector<Parents> made;
+  std::vector<int32_t> ids;
+  made.reserve(merges->size());
+  ids.reserve(merges->size());
+  std::optional<int64_t> first_id;  // what id − rank has been so far; −1: not one number
   for (size_t i = 0; i < merges->size(); ++i) {
     const std::string& merge = (*merges)[i];
     CUTAWAY_ASSIGN(const Halves halves, split_merge(i, merge, vocabulary.spelling(), buffer));
@@ -105,15 +124,45 @@ Result<MergeTable> MergeTable::read(const Metadata& metadata, const Vocabulary& 
       return bad_merge(i, merge, "the merged token is not in tokenizer.ggml.tokens");
     }
     guess = id + 1;
-    const Merge made{static_cast<uint32_t>(i), id};
-    table.put(left, right, made);  // of two equal merges the later counts, as in `tokenizers`
+    // Of two equal merges the later counts, as in `tokenizers`.
+    table.put(left, right, static_cast<uint32_t>(i), id);
+    made.push_back({left, right, static_cast<uint32_t>(i)});
+    ids.push_back(id);
+    const int64_t first = id - static_cast<int64_t>(i);
+    first_id = first_id.value_or(first) == first ? first : -1;
     if (halves.left == 1 && halves.right == 1) {
-      table.byte_pairs_[static_cast<size_t>(static_cast<uint8_t>(whole[0])) << 8 |
-                        static_cast<uint8_t>(whole[1])] = made;
+      table.byte_ranks_[static_cast<size_t>(static_cast<uint8_t>(whole[0])) << 8 |
+                        static_cast<uint8_t>(whole[1])] = static_cast<uint32_t>(i);
     }
   }
+  table.read_parents(vocabulary, made, ids);
+  table.first_id_ = static_cast<int32_t>(std::max<int64_t>(first_id.value_or(-1), -1));
   CUTAWAY_OUT(span, "merges", table.size());
   return table;
+}
+
+void MergeTable::read_parents(const Vocabulary& vocabulary, std::span<const Parents> merges,
+                              std::span<const int32_t> ids) {
+  CUTAWAY_SPAN(span, "text::MergeTable::read_parents", "merges", merges.size());
+  bool tells = vocabulary.spelling() == Spelling::kByteLevel && !vocabulary.has_duplicates();
+  if (tells) parents_.assign(static_cast<size_t>(vocabulary.size()), {});
+  for (size_t i = 0; i < merges.size() && tells; ++i) {
+    Parents& parents = parents_[static_cast<size_t>(ids[i])];
+    tells = parents.rank == kNever;
+    parents = merges[i];
+  }
+  for (int byte = 0; byte < 256 && tells; ++byte) {
+    const int32_t id = vocabulary.byte_token(static_cast<uint8_t>(byte));
+    if (id >= 0) parents_[static_cast<size_t>(id)].rank = kSymbol;
+  }
+  for (size_t i = 0; i < merges.size() && tells; ++i) {
+    for (const int32_t part : {merges[i].left, merges[i].right}) {
+      const uint32_t rank = parents_[static_cast<size_t>(part)].rank;
+      tells = tells && (rank >= kMaxMerges || rank < merges[i].rank);
+    }
+  }
+  if (!tells) parents_.clear();
+  CUTAWAY_OUT(span, "tells", tells);
 }
 
 namespace {
@@ -159,10 +208,11 @@ Result<MergeTable> MergeTable::from_scores(const Metadata& metadata, const Vocab
       if (right >= 0) found.push_back({left, right, id});
     }
   }
+  CUTAWAY_TRY(check_counts(0, "", characters.symbols_end()));
   MergeTable table;
   table.reserve(found.size());
   for (const Found& f : found) {
-    table.put(f.left, f.right, {ranks[static_cast<size_t>(f.id)], f.id});
+    table.put(f.left, f.right, ranks[static_cast<size_t>(f.id)], f.id);
   }
   CUTAWAY_OUT(span, "merges", table.size());
   return table;

@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 #include <tuple>
 
 #include "base/utf8.h"
@@ -46,6 +47,15 @@ std::string compose(std::string_view run) {
   return out;
 }
 
+// Where a run of ASCII from pos ends, or up to seven bytes sooner.
+size_t ascii_end(std::string_view text, size_t pos) {
+  for (uint64_t bytes; pos + sizeof(bytes) <= text.size(); pos += sizeof(bytes)) {
+    std::memcpy(&bytes, text.data() + pos, sizeof(bytes));
+    if (bytes & 0x8080808080808080u) break;
+  }
+  return pos;
+}
+
 }  // namespace
 
 NfcText::NfcText(const UnicodeTable& unicode, std::string_view input) : AlignedText(input) {
@@ -55,6 +65,12 @@ NfcText::NfcText(const UnicodeTable& unicode, std::string_view input) : AlignedT
   size_t length = 0;
   for (size_t pos = 0; pos < input.size();) {
     // Nothing below U+0300 is unsafe: its first byte is at least 0xCC.
+    if (const size_t end = ascii_end(input, pos); end > pos) {
+      valid = true;
+      previous = end - 1;
+      pos = end;
+      continue;
+    }
     if (static_cast<uint8_t>(input[pos]) < 0xCC) {
       valid = static_cast<uint8_t>(input[pos]) < 0x80 || utf8_decode(input, pos, length) >= 0;
       previous = pos;

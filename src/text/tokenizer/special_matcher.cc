@@ -57,6 +57,7 @@ Result<SpecialMatcher> SpecialMatcher::create(const Vocabulary& vocabulary) {
       }
       node = next;
     }
+    m.any_first_[static_cast<uint8_t>(spelling[0])] = true;
     if (user) m.user_first_[static_cast<uint8_t>(spelling[0])] = true;
     (user ? m.nodes_[node].user : m.nodes_[node].control) = id;
   };
@@ -86,10 +87,10 @@ std::vector<SpecialMatch> SpecialMatcher::find(std::string_view text,
   std::vector<SpecialMatch> matches;
   size_t pos = 0;
   for (const Run& run : runs) {
+    const std::array<bool, 256>& begins = run.trusted ? any_first_ : user_first_;
     while (pos < run.end) {
       const uint8_t byte = static_cast<uint8_t>(text[pos]);
-      const bool possible = run.trusted ? roots_[byte] != 0 : user_first_[byte];
-      if (!possible) {
+      if (!begins[byte]) {
         ++pos;
         continue;
       }

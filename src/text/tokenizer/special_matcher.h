@@ -43,7 +43,8 @@ class SpecialMatcher {
  private:
   std::vector<Node> nodes_ = std::vector<Node>(1);
   std::array<uint32_t, 256> roots_{};   // child of the root by byte
-  std::array<bool, 256> user_first_{};  // bytes with which a user-defined token begins
+  std::array<bool, 256> any_first_{};   // bytes with which a spelling begins
+  std::array<bool, 256> user_first_{};  // … of a user-defined token
 };
 
 }  // namespace cutaway::text

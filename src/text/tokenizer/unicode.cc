@@ -29,6 +29,7 @@ UnicodeTable::UnicodeTable() {
     if (fresh) cells_.insert(cells_.end(), cells.begin(), cells.end());
     block_[block] = it->second;
   }
+  for (uint32_t c = 0; c < ascii_.size(); ++c) ascii_[c] = flags(c);
 }
 
 const UnicodeTable& UnicodeTable::get() {

@@ -2,6 +2,7 @@
 // that Hugging Face `tokenizers` uses (tools/make_unicode_tables.py asks it).
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -52,7 +53,7 @@ class UnicodeTable {
     const uint8_t byte = static_cast<uint8_t>(text[pos]);
     if (byte < 0x80) [[likely]] {
       length = 1;
-      return cells_[static_cast<size_t>(block_[0]) << kShift | byte];
+      return ascii_[byte];
     }
     const int32_t code_point = utf8_decode(text, pos, length);
     return code_point < 0 ? 0 : flags(static_cast<uint32_t>(code_point));
@@ -64,7 +65,8 @@ class UnicodeTable {
 
   UnicodeTable();
 
-  std::vector<uint16_t> block_;  // code point / 128 → block of cells_
+  std::array<uint16_t, 128> ascii_;  // the first of them again: no look-up
+  std::vector<uint16_t> block_;      // code point / 128 → block of cells_
   std::vector<uint16_t> cells_;
 };
 

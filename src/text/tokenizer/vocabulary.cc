@@ -6,7 +6,6 @@
 #include <bit>
 #include <cmath>
 
-#include "base/hash_mix.h"
 #include "text/tokenizer/byte_level.h"
 #include "trace/trace.h"
 
@@ -178,26 +177,24 @@ Result<Vocabulary> Vocabulary::read(const Metadata& metadata, Spelling spelling)
 
 void Vocabulary::index_text() {
   CUTAWAY_SPAN(span, "text::Vocabulary::index_text");
-  slots_.assign(std::bit_ceil(types_.size() * 2), Slot{0, -1});
+  slots_.assign(std::bit_ceil(types_.size() * 2), Slot{});
   const size_t mask = slots_.size() - 1;
   for (int32_t id = 0; id < size(); ++id) {
     if (!is_text_[static_cast<size_t>(id)]) continue;
     const std::string_view s = bytes(id);
-    const uint32_t hash = hash_bytes(s);
-    size_t i = hash & mask;
-    while (slots_[i].id >= 0 && !(slots_[i].hash == hash && bytes(slots_[i].id) == s)) {
-      i = (i + 1) & mask;
-    }
+    const uint64_t head = load_up_to_8(s.data(), s.size());
+    size_t i = hash_bytes(s) & mask;
+    while (slots_[i].id >= 0 && !holds(slots_[i], head, s)) i = (i + 1) & mask;
     if (slots_[i].id >= 0) has_duplicates_ = true;
-    slots_[i] = {hash, id};
+    slots_[i] = {head, static_cast<uint32_t>(s.size()), id};
   }
 }
 
 int32_t Vocabulary::find_text(std::string_view s) const {
-  const uint32_t hash = hash_bytes(s);
   const size_t mask = slots_.size() - 1;
-  for (size_t i = hash & mask; slots_[i].id >= 0; i = (i + 1) & mask) {
-    if (slots_[i].hash == hash && bytes(slots_[i].id) == s) return slots_[i].id;
+  const uint64_t head = load_up_to_8(s.data(), s.size());
+  for (size_t i = hash_bytes(s) & mask; slots_[i].id >= 0; i = (i + 1) & mask) {
+    if (holds(slots_[i], head, s)) return slots_[i].id;
   }
   return -1;
 }

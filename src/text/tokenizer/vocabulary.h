@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/hash_mix.h"
+#include "base/large_memory.h"
 #include "base/result.h"
 #include "tensor/model_file.h"
 #include "text/tokenizer/tokenizer.h"
@@ -43,6 +45,10 @@ class Vocabulary {
   // The token that ordinary text with these bytes may become, −1: none. Control tokens and those
   // that only match as a whole spelling are not among them. Of equal tokens, the last.
   int32_t find_text(std::string_view bytes) const;
+  // Asks the memory for what find_text(bytes) will look at.
+  void prefetch(std::string_view bytes) const {
+    __builtin_prefetch(&slots_[hash_bytes(bytes) & (slots_.size() - 1)]);
+  }
   bool is_text(int32_t id) const { return is_text_[static_cast<size_t>(id)]; }
   Spelling spelling() const { return spelling_; }
   bool has_duplicates() const { return has_duplicates_; }  // two such tokens with equal bytes
@@ -55,9 +61,14 @@ class Vocabulary {
 
  private:
   struct Slot {
-    uint32_t hash;
-    int32_t id;  // −1: free
+    uint64_t head = 0;  // the first eight bytes: most tokens are no longer
+    uint32_t length = 0;
+    int32_t id = -1;  // that: free
   };
+  bool holds(const Slot& slot, uint64_t head, std::string_view text) const {
+    return slot.head == head && slot.length == text.size() &&
+           (text.size() <= 8 || bytes(slot.id).substr(8) == text.substr(8));
+  }
   Result<bool> add_text(int32_t id, std::string_view token, Spelling spelling);
   void index_text();
 
@@ -65,7 +76,7 @@ class Vocabulary {
   std::vector<uint32_t> offsets_;  // size() + 1
   std::vector<TokenType> types_;
   std::vector<bool> is_text_;
-  std::vector<Slot> slots_;  // open addressing, a power of two
+  LargeVector<Slot> slots_;  // open addressing, a power of two
   std::vector<int32_t> specials_, specials_by_spelling_;
   std::array<int32_t, 256> byte_tokens_{};
   size_t longest_text_ = 0;
