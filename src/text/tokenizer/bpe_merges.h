@@ -59,7 +59,7 @@ class MergeTable {
   // The token that the pair becomes. Precondition: rank is its rank, below kMaxMerges.
   int32_t made(int32_t left, int32_t right, uint32_t rank) const {
     if (first_id_ >= 0) return first_id_ + static_cast<int32_t>(rank);
-    return ids_[slot_of(pair_key(left, right))];
+    return ids_[ids_by_rank_ ? rank : slot_of(pair_key(left, right))];
   }
   size_t size() const { return size_; }
 
@@ -103,7 +103,7 @@ class MergeTable {
     return at;
   }
   // Precondition: symbols below kMaxSymbols, rank below kMaxMerges, room.
-  void put(int32_t left, int32_t right, uint32_t rank, int32_t id) {
+  size_t put(int32_t left, int32_t right, uint32_t rank) {
     const uint64_t key = pair_key(left, right);
     const size_t at = slot_of(key);
     if (slots_[at] == kFree) ++size_;
@@ -111,11 +111,13 @@ class MergeTable {
     filter_[hash >> filter_shift_] |= uint64_t{1} << (hash >> 24 & 63) | uint64_t{1}
                                                                              << (hash >> 30 & 63);
     slots_[at] = key << kRankBits | rank;
-    ids_[at] = id;
+    return at;
   }
 
   LargeVector<uint64_t> slots_ = LargeVector<uint64_t>(kWay, kFree);  // key and rank
-  LargeVector<int32_t> ids_;  // of the merged token, by slot
+  // Of the merged token: by rank where each rank makes one token, else by slot.
+  LargeVector<int32_t> ids_;
+  bool ids_by_rank_ = true;
   std::vector<uint64_t> filter_ = std::vector<uint64_t>(2);
   int filter_shift_ = 63;
   std::vector<uint32_t> byte_ranks_ = std::vector<uint32_t>(65536, kMaxMerges);
@@ -171,9 +173,18 @@ class Bpe {
     ++scratch.operations;
     return &scratch.parts;
   }
-  // Asks the memory for what find_whole(word) will look at.
+  // Asks the memory for what find_whole(word) will look at first.
   void prefetch(std::string_view word) const {
     if (word.size() > 1 && word.size() <= vocabulary_->longest_text()) vocabulary_->prefetch(word);
+  }
+  // Once that is there, for the rest. Precondition: at most kTogether words.
+  static constexpr size_t kTogether = 16;
+  void prefetch_rest(std::span<const std::string_view> words) const {
+    std::array<int32_t, kTogether> ids;
+    for (size_t i = 0; i < words.size(); ++i) ids[i] = vocabulary_->prefetch_token(words[i]);
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (ids[i] >= 0) vocabulary_->prefetch_bytes(ids[i]);
+    }
   }
   // The two halves of encode. Where find_whole(word).taken, its id alone is the answer.
   Whole find_whole(std::string_view word) const {

@@ -72,9 +72,10 @@ class BpeTokenizer final : public VocabularyTokenizer {
     }
     const auto cut = [&](std::string_view part, const AlignedText* aligned) -> Status {
       // A few words wait until what they are looked up in has come from memory.
-      std::array<std::string_view, 8> waiting;
+      std::array<std::string_view, Bpe::kTogether> waiting;
       size_t n = 0;
       const auto flush = [&]() -> Status {
+        bpe_.prefetch_rest(std::span(waiting.data(), n));
         for (size_t i = 0; i < n; ++i) {
           const size_t pos = static_cast<size_t>(waiting[i].data() - part.data());
           CUTAWAY_TRY(on_word(waiting[i], WordOrigin{aligned, offset, pos}));

@@ -59,8 +59,7 @@ bool is_special_text(const Vocabulary& vocabulary, const std::string& merge) {
 
 void MergeTable::reserve(size_t merges) {
   CUTAWAY_SPAN(span, "text::MergeTable::reserve", "merges", merges);
-  slots_.assign(std::max(kWay, std::bit_ceil(merges * 2 + 1)), kFree);
-  ids_.assign(slots_.size(), -1);
+  slots_.assign(std::max(kWay, std::bit_ceil(merges + merges / 2 + 1)), kFree);
   // 8 to 16 bits a merge, at most 512 KB.
   const size_t words = std::clamp<size_t>(std::bit_ceil(merges / 8 + 1), 2, size_t{1} << 16);
   filter_.assign(words, 0);
@@ -125,7 +124,7 @@ Result<MergeTable> MergeTable::read(const Metadata& metadata, const Vocabulary& 
     }
     guess = id + 1;
     // Of two equal merges the later counts, as in `tokenizers`.
-    table.put(left, right, static_cast<uint32_t>(i), id);
+    table.put(left, right, static_cast<uint32_t>(i));
     made.push_back({left, right, static_cast<uint32_t>(i)});
     ids.push_back(id);
     const int64_t first = id - static_cast<int64_t>(i);
@@ -137,6 +136,10 @@ Result<MergeTable> MergeTable::read(const Metadata& metadata, const Vocabulary& 
   }
   table.read_parents(vocabulary, made, ids);
   table.first_id_ = static_cast<int32_t>(std::max<int64_t>(first_id.value_or(-1), -1));
+  if (table.first_id_ < 0) {
+    table.ids_.assign(merges->size(), -1);
+    for (size_t i = 0; i < made.size(); ++i) table.ids_[made[i].rank] = ids[i];
+  }
   CUTAWAY_OUT(span, "merges", table.size());
   return table;
 }
@@ -211,8 +214,18 @@ Result<MergeTable> MergeTable::from_scores(const Metadata& metadata, const Vocab
   CUTAWAY_TRY(check_counts(0, "", characters.symbols_end()));
   MergeTable table;
   table.reserve(found.size());
+  const auto rank_of = [&](const Found& f) { return ranks[static_cast<size_t>(f.id)]; };
+  // Tokens of one score have one rank.
+  table.ids_.assign(ranks.size(), -1);
   for (const Found& f : found) {
-    table.put(f.left, f.right, ranks[static_cast<size_t>(f.id)], f.id);
+    int32_t& id = table.ids_[rank_of(f)];
+    if (id >= 0 && id != f.id) table.ids_by_rank_ = false;
+    id = f.id;
+  }
+  if (!table.ids_by_rank_) table.ids_.assign(table.slots_.size(), -1);
+  for (const Found& f : found) {
+    const size_t slot = table.put(f.left, f.right, rank_of(f));
+    if (!table.ids_by_rank_) table.ids_[slot] = f.id;
   }
   CUTAWAY_OUT(span, "merges", table.size());
   return table;

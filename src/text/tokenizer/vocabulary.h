@@ -45,9 +45,21 @@ class Vocabulary {
   // The token that ordinary text with these bytes may become, −1: none. Control tokens and those
   // that only match as a whole spelling are not among them. Of equal tokens, the last.
   int32_t find_text(std::string_view bytes) const;
-  // Asks the memory for what find_text(bytes) will look at.
+  // What find_text(bytes) looks at, asked from memory in three steps, each of which needs the one
+  // before to have come: a few texts at a time wait for it together.
   void prefetch(std::string_view bytes) const {
     __builtin_prefetch(&slots_[hash_bytes(bytes) & (slots_.size() - 1)]);
+  }
+  // The token whose bytes find_text will compare; −1: none has to be.
+  int32_t prefetch_token(std::string_view bytes) const {
+    if (bytes.size() <= 8) return -1;
+    const Slot& slot = slots_[hash_bytes(bytes) & (slots_.size() - 1)];
+    if (slot.id < 0 || slot.length != bytes.size()) return -1;
+    __builtin_prefetch(&offsets_[static_cast<size_t>(slot.id)]);
+    return slot.id;
+  }
+  void prefetch_bytes(int32_t id) const {
+    __builtin_prefetch(arena_.data() + offsets_[static_cast<size_t>(id)]);
   }
   bool is_text(int32_t id) const { return is_text_[static_cast<size_t>(id)]; }
   Spelling spelling() const { return spelling_; }
