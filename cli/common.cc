@@ -130,7 +130,7 @@ void TraceArgs::add_to(Args& args) {
       "--trace-out", out, "FILE",
       "Write the trace to FILE: NAME.perfetto.json opens in Perfetto's UI, NAME.otlp.jsonl is "
       "OpenTelemetry's OTLP, any other name gets one JSON object a line (level: functions, or "
-      "--trace's)");
+      "--trace's). http://HOST:4318 or otlp (where OTEL_EXPORTER_OTLP_ENDPOINT says) is a collector");
 }
 
 Status TraceArgs::check() const {
@@ -189,8 +189,7 @@ Loaded load(const EngineArgs& engine_args, const ModelArgs& model_args, const Tr
       load_model(*loaded.engine, model_args.name(), trace == nullptr || !trace->on_terminal());
   if (!model.ok()) {
     // The trace of what failed belongs before the message.
-    const Status flushed = loaded.engine->flush_trace();
-    if (!flushed.ok()) report(flushed.error());
+    [[maybe_unused]] const int ended = finish_trace(*loaded.engine, kFailed);
     return fail(model.error());
   }
   loaded.model = *model;
@@ -205,13 +204,16 @@ Json installed_json(const InstalledModel& model) {
   return out;
 }
 
-int finish(Engine& engine, int status) {
-  if (const Status flushed = engine.flush_trace(); !flushed.ok()) {
-    report(flushed.error());
-    if (status == kDone) status = kFailed;
-  }
-  return end_output(status);
+int finish_trace(Engine& engine, int status) {
+  std::vector<std::string> warnings;
+  const Status finished = engine.finish_trace(&warnings);
+  for (const std::string& warning : warnings) print_warning(warning);
+  if (finished.ok()) return status;
+  report(finished.error());
+  return status == kDone ? kFailed : status;
 }
+
+int finish(Engine& engine, int status) { return end_output(finish_trace(engine, status)); }
 
 void TextArgs::add_to(Args& args, const std::string& positional, const std::string& help) {
   name = positional;

@@ -49,7 +49,7 @@ struct SessionArgs {
   Result<SessionOptions> options() const;
 };
 
-// --trace LEVEL (stderr), --trace-out FILE (JSONL).
+// --trace LEVEL (stderr), --trace-out FILE or a collector.
 struct TraceArgs {
   std::optional<std::string> level, out;
   void add_to(Args& args);
@@ -75,7 +75,10 @@ Result<std::shared_ptr<Model>> load_model(Engine& engine, const std::string& nam
 // What `list --json` and `pull --json` say of a model.
 Json installed_json(const InstalledModel& model);
 
-// Waits for the trace and for stdout; returns `status`, or kFailed when one of them failed.
+// Waits for the trace, a collector's too; warns of what it could not deliver. Returns `status`, or
+// kFailed when a file or the console failed.
+int finish_trace(Engine& engine, int status);
+// The same, and for stdout; returns `status`, or kFailed when one of them failed.
 int finish(Engine& engine, int status);
 
 // Where a text comes from: the argument, -f FILE, or stdin ("-", or no argument and no terminal).

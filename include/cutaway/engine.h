@@ -1,9 +1,11 @@
 // An engine: threads, kernels, tracing. Models are loaded into it.
 #pragma once
 
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
@@ -11,6 +13,29 @@
 #include "cutaway/options.h"
 
 namespace cutaway {
+
+// A live subscription to an engine's trace (Engine::watch). Destroyed, it is over. One reader at a
+// time; it may outlive the engine.
+class TraceStream {
+ public:
+  virtual ~TraceStream() = default;
+
+  struct Batch {
+    // One JSON object each (schema/trace.schema.json), without a newline. Where this reader was too
+    // slow, the event "trace.dropped" says how many `records` are missing.
+    std::vector<std::shared_ptr<const std::string>> lines;
+    bool ended = false;  // the engine is gone: nothing comes after these
+  };
+  // What there is, at most `max_lines`; waits for up to `timeout` when there is nothing yet.
+  virtual Batch next(size_t max_lines, std::chrono::milliseconds timeout) = 0;
+};
+
+struct TraceStreamOptions {
+  std::string run;  // the id of the one run to watch; empty: everything
+  TraceLevel level = TraceLevel::kFunctions;
+  size_t max_lines = 8192;     // that wait for the reader; more are dropped and counted
+  size_t max_bytes = 4 << 20;  // of them
+};
 
 class Engine {
  public:
@@ -27,10 +52,17 @@ class Engine {
   void trace_to_stream(std::FILE* stream, TraceLevel level, bool colour);
   // A name that ends in .perfetto.json gets Chrome's JSON trace format, which Perfetto's UI opens;
   // one that ends in .otlp.jsonl OpenTelemetry's OTLP in JSON; any other gets JSONL
-  // (schema/trace.schema.json).
+  // (schema/trace.schema.json). http://HOST:PORT, https://…, otlp:URL, or "otlp" alone (the
+  // environment's OTEL_EXPORTER_OTLP_ENDPOINT) is a collector, which gets OTLP over HTTP.
   Status trace_to_file(const std::string& path, TraceLevel level);
+  // A live stream, from now on: a run that is under way joins it with its next token. Whoever reads
+  // it slowly loses records, and delays nothing.
+  std::unique_ptr<TraceStream> watch(const TraceStreamOptions& options);
   // Waits until every record is written; the first error of a sink, if any.
   Status flush_trace();
+  // The same at the end of a program: waits, within its timeout, until a collector has everything
+  // too. What it did not get is a warning, a sentence each: it fails no run. `warnings` may be null.
+  Status finish_trace(std::vector<std::string>* warnings);
 
   // {"version","cpu":{…},"threads","kernels":{"chosen","choices":[{"name","reason"}]}}
   Json machine_info() const;

@@ -7,9 +7,26 @@
 #include "base/guard.h"
 #include "cutaway/model_store.h"
 #include "formats/shard_name.h"
+#include "trace/otlp_http_sink.h"
 #include "trace/sinks.h"
 
 namespace cutaway {
+namespace {
+
+class LiveTrace final : public TraceStream {
+ public:
+  explicit LiveTrace(std::unique_ptr<trace::LiveStream> stream) : stream_(std::move(stream)) {}
+
+  Batch next(size_t max_lines, std::chrono::milliseconds timeout) override {
+    trace::LiveStream::Batch batch = stream_->next(max_lines, timeout);
+    return {std::move(batch.lines), batch.ended};
+  }
+
+ private:
+  const std::unique_ptr<trace::LiveStream> stream_;
+};
+
+}  // namespace
 
 const char* version() { return CUTAWAY_VERSION; }
 
@@ -73,6 +90,14 @@ void Engine::trace_to_stream(std::FILE* stream, TraceLevel level, bool colour) {
 
 Status Engine::trace_to_file(const std::string& path, TraceLevel level) {
   return guarded("the trace", [&]() -> Status {
+    if (trace::is_otlp_target(path)) {
+      CUTAWAY_ASSIGN(trace::OtlpSettings settings,
+                     trace::otlp_settings(path, trace::process_environment()));
+      CUTAWAY_ASSIGN(std::shared_ptr<trace::Sink> collector,
+                     trace::make_otlp_http_sink(std::move(settings)));
+      impl_->tracer->add_sink(std::move(collector), api::to_trace_level(level));
+      return {};
+    }
     const auto make = path.ends_with(".perfetto.json") ? trace::make_perfetto_sink
                       : path.ends_with(".otlp.jsonl")  ? trace::make_otlp_sink
                                                        : trace::make_jsonl_sink;
@@ -82,7 +107,16 @@ Status Engine::trace_to_file(const std::string& path, TraceLevel level) {
   });
 }
 
+std::unique_ptr<TraceStream> Engine::watch(const TraceStreamOptions& options) {
+  return std::make_unique<LiveTrace>(impl_->live.subscribe(
+      {options.run, api::to_trace_level(options.level), options.max_lines, options.max_bytes}));
+}
+
 Status Engine::flush_trace() { return impl_->tracer->flush(); }
+
+Status Engine::finish_trace(std::vector<std::string>* warnings) {
+  return impl_->tracer->finish(warnings);
+}
 
 Json Engine::machine_info() const {
   const CpuFeatures& cpu = cpu_features();

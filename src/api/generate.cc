@@ -60,7 +60,8 @@ class SessionImpl final : public Session {
     sequence_.run = trace::t_context.tracer->name_run(run);
     const trace::At at({sequence_.run, sequence_.seq, -1, -1, -1});
     CUTAWAY_PHASE(span, trace::Phase::kRequest, "api::Session::generate", "run", run, "model",
-                  name_, "threads", engine_->pool->size());
+                  name_, "operation", request.messages.is_null() ? "text_completion" : "chat",
+                  "max_tokens", request.max_tokens, "threads", engine_->pool->size());
     auto generation = generate_traced(request, on_token, run);
     if (!generation.ok()) {
       CUTAWAY_OUT(span, "error", generation.error());

@@ -11,6 +11,7 @@
 #include "inference/runner.h"
 #include "kernels/table.h"
 #include "model/loaded_model.h"
+#include "trace/live.h"
 #include "trace/trace.h"
 #include "trace/tracer.h"
 
@@ -19,6 +20,7 @@ namespace cutaway {
 // `tracer` is made first and destroyed last: everything else may trace.
 struct Engine::Impl {
   std::unique_ptr<trace::Tracer> tracer = std::make_unique<trace::Tracer>();
+  trace::LiveHub live{*tracer};
   kernels::Selection selection;
   std::unique_ptr<ThreadPool> pool;
   // What its options mean here that its user may not expect; the first answer of every session and

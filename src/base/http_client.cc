@@ -49,7 +49,7 @@ Curl open_curl() {
   void* library = ::dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* words = ::dlerror();
-    c.fault = fmt::format("cannot open libcurl, which downloads need (Debian: libcurl4): {}",
+    c.fault = fmt::format("cannot open libcurl, which downloads and collectors need (Debian: libcurl4): {}",
                           words != nullptr ? words : "no reason given");
     return c;
   }
@@ -250,7 +250,8 @@ Result<List> header_list(const HttpRequest& request, bool with_token) {
 }
 
 void set_options(CURL* easy, const HttpRequest& request, const std::string& url,
-                 const std::string& host, Exchange& exchange, char* words) {
+                 const std::string& host, const std::string_view* body, Exchange& exchange,
+                 char* words) {
   const auto set = curl().easy_setopt;
   set(easy, CURLOPT_URL, url.c_str());
   set(easy, CURLOPT_ERRORBUFFER, words);
@@ -261,6 +262,12 @@ void set_options(CURL* easy, const HttpRequest& request, const std::string& url,
   set(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
   set(easy, CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.stall_seconds));
   set(easy, CURLOPT_BUFFERSIZE, kReadBuffer);
+  if (request.timeout_ms > 0) set(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(request.timeout_ms));
+  if (body != nullptr) {
+    set(easy, CURLOPT_POST, 1L);
+    set(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body->size()));
+    set(easy, CURLOPT_POSTFIELDS, body->data());
+  }
   set(easy, CURLOPT_HEADERFUNCTION, on_header);
   set(easy, CURLOPT_HEADERDATA, &exchange);
   set(easy, CURLOPT_WRITEFUNCTION, on_body);
@@ -274,9 +281,10 @@ void set_options(CURL* easy, const HttpRequest& request, const std::string& url,
   if (!certificates.empty()) set(easy, CURLOPT_CAINFO, certificates.c_str());
 }
 
-// One hop. An empty status and kNone when a response came.
+// One hop: a GET, or with `body` a POST. An empty status and kNone when a response came.
 HttpOutcome exchange_once(const HttpRequest& request, const HttpHandlers& handlers,
-                          const std::string& url, const std::string& host, bool with_token) {
+                          const std::string& url, const std::string& host, bool with_token,
+                          const std::string_view* body = nullptr) {
   HttpOutcome out;
   const auto refused = [&](Error error) {
     out.fault = HttpFault::kRefused;
@@ -285,11 +293,15 @@ HttpOutcome exchange_once(const HttpRequest& request, const HttpHandlers& handle
   };
   auto list = header_list(request, with_token);
   if (!list.ok()) return refused(list.error());
+  // Without this a server has a second to say that it will read the body.
+  if (body != nullptr && !append(*list, "Expect:")) {
+    return refused({ErrorCode::kTooLarge, "not enough memory for a request"});
+  }
   const std::unique_ptr<CURL, EasyFree> easy(curl().easy_init());
-  if (!easy) return refused({ErrorCode::kTooLarge, "not enough memory for a download"});
+  if (!easy) return refused({ErrorCode::kTooLarge, "not enough memory for a request"});
   Exchange exchange{handlers, {}, {}};
   char words[CURL_ERROR_SIZE] = {};
-  set_options(easy.get(), request, url, host, exchange, words);
+  set_options(easy.get(), request, url, host, body, exchange, words);
   curl().easy_setopt(easy.get(), CURLOPT_HTTPHEADER, (*list).get());
   const CURLcode code = curl().easy_perform(easy.get());
   if (exchange.threw) throw std::bad_alloc();  // past libcurl
@@ -388,6 +400,15 @@ HttpOutcome http_get(const HttpRequest& request, const HttpHandlers& handlers) {
   return refused(
       {ErrorCode::kNetwork, fmt::format("{} redirects more than {} times",
                                         url_without_secrets(request.url), kMaxRedirects)});
+}
+
+HttpOutcome http_post(const HttpRequest& request, std::string_view body,
+                      const HttpHandlers& handlers) {
+  const auto there = parse_url(request.url);
+  if (!there.ok()) return HttpOutcome{HttpFault::kRefused, there.error(), {}};
+  const std::string url = part_of((*open_url("", request.url)).get(), CURLUPART_URL);
+  const bool with_token = !request.bearer_token.empty();
+  return exchange_once(request, handlers, url, there->host, with_token, &body);
 }
 
 std::string url_without_secrets(const std::string& url) {

@@ -1,5 +1,5 @@
-// HTTP and HTTPS from this side: one streamed GET. The only place that knows libcurl, which is
-// opened when the first request is made: a program that downloads nothing does not pay for it.
+// HTTP and HTTPS from this side: one streamed GET, one POST. The only place that knows libcurl, which
+// is opened when the first request is made: a program that makes none does not pay for it.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,7 @@ struct HttpRequest {
   // host or port goes without it.
   std::string bearer_token;
   int stall_seconds = 30;  // without a byte for so long: given up, as kInterrupted
+  int64_t timeout_ms = 0;  // for all of it, as kInterrupted; 0: no limit
 };
 
 struct HttpResponse {
@@ -69,6 +70,9 @@ struct HttpOutcome {
 // (https_proxy, http_proxy, all_proxy, no_proxy) are used, never for loopback addresses;
 // SSL_CERT_FILE and CURL_CA_BUNDLE name other certificates.
 HttpOutcome http_get(const HttpRequest& request, const HttpHandlers& handlers);
+// One POST of `body`, which outlives the call. Follows no redirect: its headers may hold keys.
+HttpOutcome http_post(const HttpRequest& request, std::string_view body,
+                      const HttpHandlers& handlers);
 
 // Parts of an http(s) URL. Error kInvalidArgument names what is wrong with it.
 struct Url {

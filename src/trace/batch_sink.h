@@ -44,14 +44,20 @@ class BatchSink : public Sink {
 // Owns `fd`, closed at the end.
 class FileSink : public BatchSink {
  public:
-  FileSink(const std::string& path, int fd) : BatchSink(path), fd_(fd) {}
+  FileSink(const std::string& path, int fd);
   ~FileSink() override;
 
  protected:
   int send(std::string_view bytes, bool now) final;
+  // After a line was appended to `out` at `begin`: where it would cross from one page of the file
+  // into the next, spaces before the end of the line before move it there. A process that is killed
+  // while it writes has written whole pages, and these then end with a line.
+  void keep_whole(std::string& out, size_t begin);
 
  private:
   const int fd_;
+  bool regular_;          // a file that is written at offsets; a pipe or a device is not
+  uint64_t written_ = 0;  // bytes; where `out` begins
 };
 
 // Makes or empties the file of a trace. Error kIo names it.

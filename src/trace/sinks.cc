@@ -36,8 +36,10 @@ class JsonlSink final : public FileSink {
 
  private:
   void append(std::string& out, const Record& record) override {
+    const size_t begin = out.size();
     format_.append_json(out, record);
     out += '\n';
+    keep_whole(out, begin);
   }
 
   LineFormat format_;

@@ -1,5 +1,5 @@
-// Where records go: console lines, JSONL, Perfetto, OTLP. File and console sinks apply
-// back-pressure.
+// Where records go: console lines, JSONL, Perfetto, OTLP; live.h and otlp_http_sink.h have those that
+// drop instead of waiting. File and console sinks apply back-pressure.
 #pragma once
 
 #include <cstdio>
@@ -17,7 +17,8 @@ namespace cutaway::trace {
 // drive a terminal. `colour`: dim the time, bold the name.
 std::shared_ptr<Sink> make_console_sink(std::FILE* stream, bool colour);
 
-// One JSON object a line (schema/trace.schema.json). Error kIo when the file cannot be made.
+// One JSON object a line (schema/trace.schema.json). A process that is killed leaves whole lines.
+// Error kIo when the file cannot be made.
 Result<std::shared_ptr<Sink>> make_jsonl_sink(const std::string& path);
 
 // Chrome's JSON trace format, which Perfetto's UI opens (ui.perfetto.dev): spans as slices of their
@@ -26,8 +27,9 @@ Result<std::shared_ptr<Sink>> make_jsonl_sink(const std::string& path);
 Result<std::shared_ptr<Sink>> make_perfetto_sink(const std::string& path);
 
 // OpenTelemetry's OTLP in JSON, one ExportTraceServiceRequest a line, as its file exporter writes
-// it: for a collector, with the semantic conventions for generative AI on each run's request. Error
-// kIo when the file cannot be made.
+// it: for a collector, with the semantic conventions for generative AI on each run's request. The
+// environment's TRACEPARENT makes the caller's span the parent (otlp_settings.h). Error kIo when the
+// file cannot be made.
 Result<std::shared_ptr<Sink>> make_otlp_sink(const std::string& path);
 
 // The text of one record as the console sink writes it, without newline.

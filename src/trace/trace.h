@@ -111,8 +111,8 @@ inline bool enabled(Level level) { return t_context.level >= level; }
 // For code that would have to prepare a value only to trace it.
 inline bool enabled() { return enabled(Level::kFunctions); }
 
-// Makes `tracer` (may be null: off) the calling thread's, until destroyed. The level is read once,
-// at this point.
+// Makes `tracer` (may be null: off) the calling thread's, until destroyed. The level is read here,
+// and again where a phase begins.
 class Attach {
  public:
   explicit Attach(Tracer* tracer);
@@ -255,10 +255,12 @@ class Span {
 };
 
 // A span that begins a phase of the request; active from level kPhases on. The phase holds for
-// everything inside it.
+// everything inside it. The thread takes over the tracer's level of now: sinks come and go while a
+// long answer is made.
 class PhaseSpan : public Span {
  public:
-  PhaseSpan(const char* name, Phase phase) : Span(name, Level::kPhases), saved_(t_context.phase) {
+  PhaseSpan(const char* name, Phase phase)
+      : Span(follow_level(name), Level::kPhases), saved_(t_context.phase) {
     t_context.phase = phase;
   }
   ~PhaseSpan() {
@@ -269,6 +271,8 @@ class PhaseSpan : public Span {
   }
 
  private:
+  static const char* follow_level(const char* name);
+
   Phase saved_;
 };
 

@@ -123,6 +123,7 @@ struct Tracer::Impl {
   size_t drain(bool everything);
   void deliver(Ring& ring);
   void flush_sinks();
+  void levels_changed();  // sinks_mutex is held
   std::vector<std::shared_ptr<Ring>> current_rings();
   std::string run_id(int64_t index) const;
 };
@@ -224,6 +225,11 @@ void Span::finish() {
 void write_event(const char* name, const FieldList& fields) {
   if (t_context.tracer == nullptr) return;
   t_context.tracer->write(RecordKind::kEvent, Level::kFunctions, name, now_ns(), -1, fields);
+}
+
+const char* PhaseSpan::follow_level(const char* name) {
+  if (t_context.tracer != nullptr) t_context.level = t_context.tracer->level();
+  return name;
 }
 
 Attach::Attach(Tracer* tracer) : saved_(t_context) {
@@ -383,21 +389,31 @@ Tracer::~Tracer() {
 void Tracer::add_sink(std::shared_ptr<Sink> sink, Level level) {
   {
     const std::lock_guard lock(impl_->sinks_mutex);
-    auto& sinks = impl_->sinks;
-    const auto after = std::find_if(sinks.begin(), sinks.end(),
-                                    [&](const auto& other) { return other.level < level; });
-    sinks.insert(after, {std::move(sink), level});
-    impl_->level.store(sinks.front().level, std::memory_order_relaxed);
+    impl_->sinks.push_back({std::move(sink), level});
+    impl_->levels_changed();
   }
   impl_->start();
+}
+
+void Tracer::set_level(const Sink* sink, Level level) {
+  const std::lock_guard lock(impl_->sinks_mutex);
+  for (auto& attached : impl_->sinks) {
+    if (attached.sink.get() == sink) attached.level = level;
+  }
+  impl_->levels_changed();
+}
+
+void Tracer::Impl::levels_changed() {
+  std::stable_sort(sinks.begin(), sinks.end(),
+                   [](const Attached& a, const Attached& b) { return a.level > b.level; });
+  level.store(sinks.empty() ? Level::kOff : sinks.front().level, std::memory_order_relaxed);
 }
 
 void Tracer::remove_sink(const std::shared_ptr<Sink>& sink) {
   (void)flush();
   const std::lock_guard lock(impl_->sinks_mutex);
-  auto& sinks = impl_->sinks;
-  std::erase_if(sinks, [&](const auto& attached) { return attached.sink == sink; });
-  impl_->level.store(sinks.empty() ? Level::kOff : sinks.front().level, std::memory_order_relaxed);
+  std::erase_if(impl_->sinks, [&](const auto& attached) { return attached.sink == sink; });
+  impl_->levels_changed();
 }
 
 Level Tracer::level() const { return impl_->level.load(std::memory_order_relaxed); }
@@ -432,6 +448,21 @@ Status Tracer::flush() {
   const std::lock_guard lock(impl_->sinks_mutex);
   for (const auto& attached : impl_->sinks) CUTAWAY_TRY(attached.sink->status());
   return {};
+}
+
+Status Tracer::finish(std::vector<std::string>* warnings) {
+  const Status flushed = flush();
+  std::vector<std::shared_ptr<Sink>> sinks;  // finished without the lock: that may take seconds
+  {
+    const std::lock_guard lock(impl_->sinks_mutex);
+    for (const auto& attached : impl_->sinks) sinks.push_back(attached.sink);
+  }
+  for (const auto& sink : sinks) {
+    sink->finish();
+    if (warnings == nullptr) continue;
+    for (std::string& warning : sink->warnings()) warnings->push_back(std::move(warning));
+  }
+  return flushed;
 }
 
 Tracer::Stats Tracer::stats() const {

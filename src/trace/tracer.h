@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "trace/trace.h"
@@ -34,8 +35,13 @@ class Sink {
   virtual void write(const Record& record) = 0;
   // Called when the queue has run empty and at the end.
   virtual void flush() {}
+  // Waits, for a bounded time, until what was written has arrived: a collector's may be under way.
+  // Called on the thread of who calls Tracer::finish().
+  virtual void finish() {}
   // The first error met (disk full, closed pipe); records after it are not written.
   virtual Status status() const { return {}; }
+  // What went wrong and is no error of a run, a sentence each. From any thread.
+  virtual std::vector<std::string> warnings() const { return {}; }
 };
 
 class Tracer {
@@ -52,6 +58,9 @@ class Tracer {
   // before, and is not called again.
   void add_sink(std::shared_ptr<Sink> sink, Level level);
   void remove_sink(const std::shared_ptr<Sink>& sink);
+  // Of a sink that is attached; kOff: it gets nothing until its level is raised again. A thread that
+  // traces follows with its next phase (a generated token is one).
+  void set_level(const Sink* sink, Level level);
   Level level() const;
 
   // Gives a run a name for `at.run`; returns the index to put there. Names of the last kKeptRuns
@@ -62,6 +71,9 @@ class Tracer {
 
   // Blocks until everything written so far is in the sinks. First sink error, if any.
   Status flush();
+  // The same, and waits for what the sinks have sent (Sink::finish). `warnings` (may be null) gets
+  // those of the sinks.
+  Status finish(std::vector<std::string>* warnings);
 
   struct Stats {
     uint64_t records = 0;
