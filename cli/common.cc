@@ -130,7 +130,8 @@ void TraceArgs::add_to(Args& args) {
       "--trace-out", out, "FILE",
       "Write the trace to FILE: NAME.perfetto.json opens in Perfetto's UI, NAME.otlp.jsonl is "
       "OpenTelemetry's OTLP, any other name gets one JSON object a line (level: functions, or "
-      "--trace's). http://HOST:4318 or otlp (where OTEL_EXPORTER_OTLP_ENDPOINT says) is a collector");
+      "--trace's). http://HOST:4318 or otlp (where OTEL_EXPORTER_OTLP_ENDPOINT says) is a "
+      "collector");
 }
 
 Status TraceArgs::check() const {
@@ -205,9 +206,8 @@ Json installed_json(const InstalledModel& model) {
 }
 
 int finish_trace(Engine& engine, int status) {
-  std::vector<std::string> warnings;
-  const Status finished = engine.finish_trace(&warnings);
-  for (const std::string& warning : warnings) print_warning(warning);
+  const Status finished = engine.finish_trace();
+  for (const std::string& warning : engine.trace_warnings()) print_warning(warning);
   if (finished.ok()) return status;
   report(finished.error());
   return status == kDone ? kFailed : status;

@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/exit_status.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
@@ -45,6 +46,7 @@ int pull_command(int argc, char** argv) {
   if (const auto status = args.parse(argc, argv, 2)) return *status;
   if (!source) return args.wrong_usage("SOURCE is missing");
 
+  interrupt_on_termination();
   ProgressBar bar(0);
   auto installed = store.pull(*source, bar.callback(), {name.value_or(""), sha256.value_or("")});
   bar.clear();

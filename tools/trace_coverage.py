@@ -138,6 +138,17 @@ def is_accessor(body):
     return not re.search(r"[\w>]\s*\(\s*[^)\s]", re.sub(r"\breturn\s*\(", "return ", body))
 
 
+def is_guarded(body):
+    """The whole of it is `return guarded("…", [&] { … });`: the lambda is the function's own body."""
+    return body is not None and re.match(r"\s*return\s+guarded\(", body) is not None
+
+
+def around_lambda(symbol):
+    """The symbol of the function whose lambda this is; None when it is none, or a lambda's lambda."""
+    outer, found, inner = symbol.split(" [clone")[0].partition("::{lambda(")
+    return outer if found and "{lambda(" not in inner else None
+
+
 class Declared:
     """The functions that headers declare, and where functions are defined."""
 
@@ -180,6 +191,11 @@ class Declared:
         if (tag["path"] if tag else path).endswith(".h"):
             return False
         return tag is None or not is_accessor(body_of(tag, self.texts))
+
+
+    def held_in_guarded(self, name, path, line):
+        tag = self.definition(name, path, line)
+        return tag is not None and is_guarded(body_of(tag, self.texts))
 
 
 def symbols(binary):
@@ -262,15 +278,23 @@ def judge(binary, counts, declared):
     """One row for each judged function that was entered: name, symbol, counts, place."""
     names = symbols(binary)
     places = source_lines(binary, sorted(counts))
+    in_lambdas = {}  # what opened a span in a function's own lambdas
+    for address, sums in counts.items():
+        for outer in map(around_lambda, names.get(address, [])):
+            if outer is not None:
+                in_lambdas[outer] = in_lambdas.get(outer, 0) + sums["covered"]
     rows = []
     for address in sorted(counts):
         path, line = places[address]
         for symbol in names.get(address, []):
             name = qualified_name(symbol)
             if name is not None and declared.judged(name, symbol, path, line):
-                rows.append({"name": name, "symbol": symbol, "declared": declared.header_of[name],
-                             "defined": f"{path}:{line}", "private": name in declared.private,
-                             **counts[address]})
+                row = {"name": name, "symbol": symbol, "declared": declared.header_of[name],
+                       "defined": f"{path}:{line}", "private": name in declared.private, **counts[address]}
+                inside = in_lambdas.get(symbol.split(" [clone")[0], 0)
+                if inside > 0 and declared.held_in_guarded(name, path, line):
+                    row["covered"] += inside
+                rows.append(row)
                 break
     if not rows:
         raise CheckFailed("no function that a header declares was entered")

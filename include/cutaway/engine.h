@@ -61,8 +61,10 @@ class Engine {
   // Waits until every record is written; the first error of a sink, if any.
   Status flush_trace();
   // The same at the end of a program: waits, within its timeout, until a collector has everything
-  // too. What it did not get is a warning, a sentence each: it fails no run. `warnings` may be null.
-  Status finish_trace(std::vector<std::string>* warnings);
+  // too.
+  Status finish_trace();
+  // What a collector did not get and other things that fail no run, a sentence each.
+  std::vector<std::string> trace_warnings() const;
 
   // {"version","cpu":{…},"threads","kernels":{"chosen","choices":[{"name","reason"}]}}
   Json machine_info() const;

@@ -114,9 +114,9 @@ std::unique_ptr<TraceStream> Engine::watch(const TraceStreamOptions& options) {
 
 Status Engine::flush_trace() { return impl_->tracer->flush(); }
 
-Status Engine::finish_trace(std::vector<std::string>* warnings) {
-  return impl_->tracer->finish(warnings);
-}
+Status Engine::finish_trace() { return impl_->tracer->finish(); }
+
+std::vector<std::string> Engine::trace_warnings() const { return impl_->tracer->warnings(); }
 
 Json Engine::machine_info() const {
   const CpuFeatures& cpu = cpu_features();

@@ -49,8 +49,9 @@ Curl open_curl() {
   void* library = ::dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* words = ::dlerror();
-    c.fault = fmt::format("cannot open libcurl, which downloads and collectors need (Debian: libcurl4): {}",
-                          words != nullptr ? words : "no reason given");
+    c.fault = fmt::format(
+        "cannot open libcurl, which downloads and collectors need (Debian: libcurl4): {}",
+        words != nullptr ? words : "no reason given");
     return c;
   }
   find(library, "curl_global_init", c.global_init, c.fault);

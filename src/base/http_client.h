@@ -1,5 +1,5 @@
-// HTTP and HTTPS from this side: one streamed GET, one POST. The only place that knows libcurl, which
-// is opened when the first request is made: a program that makes none does not pay for it.
+// HTTP and HTTPS from this side: one streamed GET, one POST. The only place that knows libcurl,
+// which is opened when the first request is made: a program that makes none does not pay for it.
 #pragma once
 
 #include <cstdint>

@@ -54,9 +54,9 @@ FileSink::~FileSink() { ::close(fd_); }
 
 int FileSink::send(std::string_view bytes, bool) {
   while (!bytes.empty()) {
-    const ssize_t n =
-        regular_ ? ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(written_))
-                 : ::write(fd_, bytes.data(), bytes.size());
+    const ssize_t n = regular_
+                          ? ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(written_))
+                          : ::write(fd_, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno;
     bytes.remove_prefix(static_cast<size_t>(n));

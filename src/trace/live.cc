@@ -35,9 +35,11 @@ class Queue {
   // The tracer's thread. Whether the reader should be woken at once.
   bool push(const Line& line, const Record& record) {
     const std::lock_guard lock(mutex_);
-    const bool room = lines_.size() < options_.max_lines && bytes_ + line->size() <= options_.max_bytes;
+    const bool room =
+        lines_.size() < options_.max_lines && bytes_ + line->size() <= options_.max_bytes;
     // A queue that ran full takes nothing until half of it is read: one long gap, not many.
-    const bool resumes = lines_.size() <= options_.max_lines / 2 && bytes_ <= options_.max_bytes / 2;
+    const bool resumes =
+        lines_.size() <= options_.max_lines / 2 && bytes_ <= options_.max_bytes / 2;
     if (dropped_ > 0 ? !resumes : !room) {
       if (dropped_++ == 0) at_gap_ = record;
       ++stats_.dropped;

@@ -24,8 +24,8 @@ namespace cutaway::trace {
 struct LiveOptions {
   std::string run;  // the id of the one run to watch; empty: everything
   Level level = Level::kFunctions;
-  size_t max_lines = 8192;      // that wait to be read
-  size_t max_bytes = 4 << 20;   // of them
+  size_t max_lines = 8192;     // that wait to be read
+  size_t max_bytes = 4 << 20;  // of them
 };
 
 // A subscriber's end. next() is for one thread at a time; destroyed, it is unsubscribed.

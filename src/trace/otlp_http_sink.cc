@@ -34,8 +34,8 @@ constexpr milliseconds kLongestRetryAfter{300'000};
 // What a request came to.
 struct Answer {
   bool delivered = false;
-  bool again = false;    // another try may do
-  bool nobody = false;   // nothing listens there
+  bool again = false;   // another try may do
+  bool nobody = false;  // nothing listens there
   std::optional<milliseconds> after;
   std::string why;       // it was not delivered
   uint64_t refused = 0;  // spans of a partial success
@@ -147,9 +147,8 @@ class Sender final : public OtlpHttpSink {
     std::vector<std::string> out = settings_.resource.warnings;
     const std::lock_guard lock(mutex_);
     if (const uint64_t lost = counts_.queue_full + counts_.given_up; lost > 0) {
-      std::string text =
-          fmt::format("{} of {} spans of the trace did not reach {}", lost, counts_.spans,
-                      shown_url_);
+      std::string text = fmt::format("{} of {} spans of the trace did not reach {}", lost,
+                                     counts_.spans, shown_url_);
       if (counts_.queue_full > 0) {
         text += fmt::format("; {} came while {} KiB of them were waiting", counts_.queue_full,
                             settings_.queue_bytes / 1024);
@@ -250,7 +249,8 @@ class Sender final : public OtlpHttpSink {
         return;
       }
       // The end cuts a pause short that the collector did not ask for.
-      wake_.wait_for(lock, wait, [&] { return stop_ || (finish_at_ && !at_the_end && !answer.after); });
+      wake_.wait_for(lock, wait,
+                     [&] { return stop_ || (finish_at_ && !at_the_end && !answer.after); });
       pause = std::min(2 * pause, settings_.longest_backoff);
     }
   }
@@ -310,8 +310,8 @@ class Sender final : public OtlpHttpSink {
     Answer answer;
     const int status = outcome.response.status;
     const bool answered =
-        outcome.fault == HttpFault::kNone ||
-        (outcome.fault == HttpFault::kStopped && outcome.status.error().code != ErrorCode::kCancelled);
+        outcome.fault == HttpFault::kNone || (outcome.fault == HttpFault::kStopped &&
+                                              outcome.status.error().code != ErrorCode::kCancelled);
     if (answered && status >= 200 && status < 300) {
       answer.delivered = true;
       read_partial_success(text, answer);

@@ -24,9 +24,9 @@ class OtlpHttpSink : public Sink {
 // write() takes room in a bounded queue and never waits; a collector that is down, slow or hangs
 // costs spans, which are counted. Answers 429, 502, 503 and 504 and connections that fail are tried
 // again, after Retry-After or with growing pauses. finish() waits until everything is delivered or
-// given up, for at most the settings' timeout and a second; nothing listening there ends it at once.
-// warnings() has a sentence with the counts when spans were lost; status() is never an error. Error
-// kIo when the thread cannot be started.
+// given up, for at most the settings' timeout and a second; nothing listening there ends it at
+// once. warnings() has a sentence with the counts when spans were lost; status() is never an error.
+// Error kIo when the thread cannot be started.
 Result<std::shared_ptr<OtlpHttpSink>> make_otlp_http_sink(OtlpSettings settings);
 
 }  // namespace cutaway::trace

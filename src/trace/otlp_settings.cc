@@ -103,8 +103,9 @@ Status set_url(OtlpSettings& settings, std::string_view target, const Environmen
   if (target == "otlp") {
     const auto [name, endpoint] = signal_value(environment, "ENDPOINT");
     if (!name.empty()) from = name;
-    settings.url = name == "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT" ? endpoint
-                   : with_traces_path(name.empty() ? kDefaultEndpoint : endpoint, false);
+    settings.url = name == "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+                       ? endpoint
+                       : with_traces_path(name.empty() ? kDefaultEndpoint : endpoint, false);
   } else {
     if (target.starts_with("otlp:")) target.remove_prefix(5);
     settings.url = with_traces_path(target, true);
@@ -138,12 +139,13 @@ Status set_timeout(OtlpSettings& settings, const Environment& environment) {
 Status check_protocol(const Environment& environment) {
   const auto [name, text] = signal_value(environment, "PROTOCOL");
   if (name.empty() || text == "http/json") return {};
-  return Error{ErrorCode::kUnsupported,
-               fmt::format("{} is '{}'; traces are sent as http/json alone, which a collector takes "
-                           "where it takes http/protobuf (port 4318): "
-                           "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json",
-                           name, utf8_replace_invalid(text)),
-               name};
+  return Error{
+      ErrorCode::kUnsupported,
+      fmt::format("{} is '{}'; traces are sent as http/json alone, which a collector takes "
+                  "where it takes http/protobuf (port 4318): "
+                  "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/json",
+                  name, utf8_replace_invalid(text)),
+      name};
 }
 
 void add_warnings(OtlpSettings& settings, const Environment& environment) {
@@ -174,7 +176,8 @@ std::optional<TraceParent> parse_traceparent(std::string_view text) {
   if (!is_hex(version) || !is_hex(trace) || !is_hex(span) || !is_hex(flags)) return {};
   if (version == "ff") return {};
   if (version == "00" ? text.size() != kSize : text.size() > kSize && text[kSize] != '-') return {};
-  TraceParent parent{{from_hex(trace.substr(0, 16)), from_hex(trace.substr(16))}, from_hex(span), ""};
+  TraceParent parent{
+      {from_hex(trace.substr(0, 16)), from_hex(trace.substr(16))}, from_hex(span), ""};
   if (parent.trace == Hash128{} || parent.span == 0) return {};
   return parent;
 }
@@ -187,8 +190,8 @@ OtlpResource otlp_resource(const Environment& environment) {
   OtlpResource resource;
   const std::string service = value_of(environment, "OTEL_SERVICE_NAME");
   std::string named;  // by the attributes
-  auto pairs = parse_pairs("OTEL_RESOURCE_ATTRIBUTES",
-                           value_of(environment, "OTEL_RESOURCE_ATTRIBUTES"));
+  auto pairs =
+      parse_pairs("OTEL_RESOURCE_ATTRIBUTES", value_of(environment, "OTEL_RESOURCE_ATTRIBUTES"));
   if (!pairs.ok()) {
     resource.warnings.push_back(pairs.error().message);
   } else {

@@ -38,8 +38,8 @@ struct OtlpResource {
 using Environment = std::function<const char*(const char*)>;
 Environment process_environment();
 
-// OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, TRACEPARENT, TRACESTATE. What is malformed there is a
-// warning: another program wrote it.
+// OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, TRACEPARENT, TRACESTATE. What is malformed there is
+// a warning: another program wrote it.
 OtlpResource otlp_resource(const Environment& environment);
 
 struct OtlpSettings {
@@ -62,8 +62,8 @@ bool is_otlp_target(std::string_view target);
 
 // A target with a URL: /v1/traces is appended unless it ends so. "otlp" alone: the environment's
 // OTEL_EXPORTER_OTLP_TRACES_ENDPOINT (as it is) or OTEL_EXPORTER_OTLP_ENDPOINT (with /v1/traces
-// appended), else http://localhost:4318. Headers, timeout and protocol are the environment's. Errors
-// are kInvalidArgument or kUnsupported, name the variable, and never show a header's value.
+// appended), else http://localhost:4318. Headers, timeout and protocol are the environment's.
+// Errors are kInvalidArgument or kUnsupported, name the variable, and never show a header's value.
 Result<OtlpSettings> otlp_settings(std::string_view target, const Environment& environment);
 
 }  // namespace cutaway::trace

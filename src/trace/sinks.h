@@ -1,5 +1,5 @@
-// Where records go: console lines, JSONL, Perfetto, OTLP; live.h and otlp_http_sink.h have those that
-// drop instead of waiting. File and console sinks apply back-pressure.
+// Where records go: console lines, JSONL, Perfetto, OTLP; live.h and otlp_http_sink.h have those
+// that drop instead of waiting. File and console sinks apply back-pressure.
 #pragma once
 
 #include <cstdio>
@@ -28,8 +28,8 @@ Result<std::shared_ptr<Sink>> make_perfetto_sink(const std::string& path);
 
 // OpenTelemetry's OTLP in JSON, one ExportTraceServiceRequest a line, as its file exporter writes
 // it: for a collector, with the semantic conventions for generative AI on each run's request. The
-// environment's TRACEPARENT makes the caller's span the parent (otlp_settings.h). Error kIo when the
-// file cannot be made.
+// environment's TRACEPARENT makes the caller's span the parent (otlp_settings.h). Error kIo when
+// the file cannot be made.
 Result<std::shared_ptr<Sink>> make_otlp_sink(const std::string& path);
 
 // The text of one record as the console sink writes it, without newline.

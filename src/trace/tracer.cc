@@ -450,19 +450,24 @@ Status Tracer::flush() {
   return {};
 }
 
-Status Tracer::finish(std::vector<std::string>* warnings) {
+Status Tracer::finish() {
   const Status flushed = flush();
   std::vector<std::shared_ptr<Sink>> sinks;  // finished without the lock: that may take seconds
   {
     const std::lock_guard lock(impl_->sinks_mutex);
     for (const auto& attached : impl_->sinks) sinks.push_back(attached.sink);
   }
-  for (const auto& sink : sinks) {
-    sink->finish();
-    if (warnings == nullptr) continue;
-    for (std::string& warning : sink->warnings()) warnings->push_back(std::move(warning));
-  }
+  for (const auto& sink : sinks) sink->finish();
   return flushed;
+}
+
+std::vector<std::string> Tracer::warnings() const {
+  std::vector<std::string> out;
+  const std::lock_guard lock(impl_->sinks_mutex);
+  for (const auto& attached : impl_->sinks) {
+    for (std::string& warning : attached.sink->warnings()) out.push_back(std::move(warning));
+  }
+  return out;
 }
 
 Tracer::Stats Tracer::stats() const {

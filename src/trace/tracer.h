@@ -58,8 +58,8 @@ class Tracer {
   // before, and is not called again.
   void add_sink(std::shared_ptr<Sink> sink, Level level);
   void remove_sink(const std::shared_ptr<Sink>& sink);
-  // Of a sink that is attached; kOff: it gets nothing until its level is raised again. A thread that
-  // traces follows with its next phase (a generated token is one).
+  // Of a sink that is attached; kOff: it gets nothing until its level is raised again. A thread
+  // that traces follows with its next phase (a generated token is one).
   void set_level(const Sink* sink, Level level);
   Level level() const;
 
@@ -71,9 +71,9 @@ class Tracer {
 
   // Blocks until everything written so far is in the sinks. First sink error, if any.
   Status flush();
-  // The same, and waits for what the sinks have sent (Sink::finish). `warnings` (may be null) gets
-  // those of the sinks.
-  Status finish(std::vector<std::string>* warnings);
+  // The same, and waits for what the sinks have sent (Sink::finish).
+  Status finish();
+  std::vector<std::string> warnings() const;  // of all sinks
 
   struct Stats {
     uint64_t records = 0;

@@ -276,6 +276,7 @@ def parameters() -> list[Case]:
         _edit("keys of 2^31", "key_length", _u32("llama.attention.key_length", 2**31)),
         _edit("one part of three", "split", lambda m: (
             _raw("split.count", 2, struct.pack("<H", 3))(m), _raw("split.no", 2, b"\0\0")(m))),
+        _edit("a split count as text", "split.count", lambda m: m.set_string("split.count", "three")),
         _edit("a part of 65535", "split", _raw("split.count", 2, b"\xff\xff")),
     ]
 

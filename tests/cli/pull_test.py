@@ -275,7 +275,8 @@ def interrupt(server: Hub, source: str, how: int, count: int = 60_000) -> tuple[
     process.send_signal(how)
     _, err = process.communicate(timeout=20)
     server.always = None
-    assert process.returncode == (130 if how == signal.SIGINT else -how), (process.returncode, err)
+    ended = -how if how == signal.SIGKILL else 128 + how
+    assert process.returncode == ended, (process.returncode, err)
     return part_bytes(), err.decode()
 
 
@@ -304,6 +305,17 @@ def test_ctrl_c_keeps_the_part_and_says_how_to_go_on():
         assert "Unfinished: tiny" in shown.err and f"cutaway pull {SOURCE}" in shown.err, shown.err
         assert program.run(["rm", "tiny"], FOLDER).code == 0
         assert [p.name for p in MODELS.iterdir()] == [".pull.lock"]
+
+
+def test_termination_ends_as_ctrl_c_does_and_is_resumed():
+    for how in (signal.SIGTERM, signal.SIGHUP):
+        with hub() as server:
+            kept, err = interrupt(server, SOURCE, how)
+            assert kept > 0 and "are kept: the same command goes on from there" in err, err
+            pull(server, SOURCE)
+            installed()
+            assert server.requests[-1][2]["range"] == f"bytes={kept}-"
+            assert program.run(["rm", "tiny"], FOLDER).code == 0
 
 
 def test_interrupted_among_shards():

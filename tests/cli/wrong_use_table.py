@@ -174,6 +174,7 @@ COMPUTATION = [
 TRACES = [
     run("an unknown trace level", "--trace loud hi", USAGE, "loud", "functions"),
     run("a trace file without a trace", "--trace off --trace-out t.jsonl hi", USAGE, "--trace off", "--trace-out"),
+    run("a collector that is no URL", "--trace-out otlp:localhost:4318 hi", USAGE, "localhost:4318", "http://HOST:PORT"),
     run("a trace file that cannot be made", "--trace-out none/t.jsonl hi", FAILED, "none/t.jsonl"),
     run("a trace file on a full disk", "--trace-out /dev/full hi", FAILED, "/dev/full", "No space left",
         answered=True),

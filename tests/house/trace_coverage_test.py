@@ -29,6 +29,8 @@ class Layer {
   int uncovered(int x) const;
   int only_a_lambda_covers(int x) const;
   int only_a_callee_covers(int x) const;
+  int a_guarded_lambda_covers(int x) const;
+  int nothing_in_guarded_covers(int x) const;
   int never_entered(int x) const;
   template <typename T>
   T in_a_template(T x) const {
@@ -48,6 +50,10 @@ SOURCE = """
 #include "trace/coverage_runtime.h"
 using cutaway::trace::coverage::span_opened;
 namespace cutaway::ops {
+template <typename Body>
+auto guarded(const char*, Body&& body) -> decltype(body()) {
+  return body();
+}
 namespace {
 int local(int x) { int y = x; y += 2; return y; }
 }
@@ -73,6 +79,16 @@ int Layer::only_a_callee_covers(int x) const {
   int y = covered(x);
   return y;
 }
+int Layer::a_guarded_lambda_covers(int x) const {
+  return guarded("a test", [&]() -> int {
+    span_opened();
+    int y = x;
+    return y + 1;
+  });
+}
+int Layer::nothing_in_guarded_covers(int x) const {
+  return guarded("a test", [&] { int y = covered(x); return y + 1; });
+}
 int Layer::never_entered(int x) const {
   int y = x;
   return y * y;
@@ -87,6 +103,7 @@ int main() {
   const cutaway::ops::Layer layer(3);
   const cutaway::ops::Layer copy(layer);
   int sum = layer.covered(1) + copy.uncovered(2) + layer.only_a_lambda_covers(3) +
+            layer.a_guarded_lambda_covers(4) + layer.nothing_in_guarded_covers(4) +
             layer.only_a_callee_covers(4) + layer.in_a_template(5) + layer.padded_width() +
             cutaway::ops::excused({1, 2});
   return sum == 0;
@@ -138,17 +155,17 @@ class TraceCoverageTest(unittest.TestCase):
         reported = [line.split(": ")[1].split("(")[0].split("::")[-1]
                     for line in out.splitlines() if ", no span" in line]
         # Not among them: width and in_a_template, which the header defines in line.
-        self.assertEqual(sorted(reported), ["excused", "only_a_callee_covers",
+        self.assertEqual(sorted(reported), ["excused", "nothing_in_guarded_covers", "only_a_callee_covers",
                                             "only_a_lambda_covers", "uncovered"], out)
-        self.assertIn("6 functions entered: 2 with a span, 0 excused, 4 without", out)
+        self.assertIn("8 functions entered: 3 with a span, 0 excused, 5 without", out)
 
     def test_exceptions_excuse_what_they_name(self):
         names = ["excused", "Layer::only_a_callee_covers", "Layer::only_a_lambda_covers",
-                 "Layer::uncovered"]
+                 "Layer::nothing_in_guarded_covers", "Layer::uncovered"]
         lines = [f"cutaway::ops::{name}: because this test says so\n" for name in names]
         status, out = self.check("# a comment\n" + "".join(lines))
         self.assertEqual(status, 0, out)
-        self.assertIn("2 with a span, 4 excused, 0 without", out)
+        self.assertIn("3 with a span, 5 excused, 0 without", out)
         status, out = self.check("".join(lines[1:]))
         self.assertEqual(status, 1, out)
 

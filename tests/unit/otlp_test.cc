@@ -50,7 +50,8 @@ TEST(OtlpSettings, TheUrlOfTraces) {
   const Variables both = {{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:1"},
                           {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://h:2/as/it/is"}};
   EXPECT_EQ(url_of("otlp", both), "http://h:2/as/it/is");
-  EXPECT_EQ(url_of("otlp", {{"OTEL_EXPORTER_OTLP_ENDPOINT", ""}}), "http://localhost:4318/v1/traces");
+  EXPECT_EQ(url_of("otlp", {{"OTEL_EXPORTER_OTLP_ENDPOINT", ""}}),
+            "http://localhost:4318/v1/traces");
   EXPECT_THAT(url_of("otlp:h:4318"), HasSubstr("http://HOST:PORT"));
   EXPECT_THAT(url_of("otlp", {{"OTEL_EXPORTER_OTLP_ENDPOINT", "grpc://u:secret@h"}}),
               testing::AllOf(HasSubstr("OTEL_EXPORTER_OTLP_ENDPOINT"), Not(HasSubstr("secret"))));
@@ -111,13 +112,14 @@ TEST(OtlpSettings, TraceParents) {
   EXPECT_TRUE(parse_traceparent(kParent));
   const std::string later = std::string("cc") + (kParent + 2) + "-more";
   EXPECT_TRUE(parse_traceparent(later));
-  for (const std::string& bad : std::vector<std::string>{
-           "", "00", std::string(kParent) + "-more", std::string(kParent) + "0",
-           std::string("ff") + (kParent + 2), "00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-           "00-00000000000000000000000000000000-b7ad6b7169203331-01",
-           "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
-           "00_0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-           std::string("cc") + (kParent + 2) + "more"}) {
+  for (const std::string& bad :
+       std::vector<std::string>{"", "00", std::string(kParent) + "-more",
+                                std::string(kParent) + "0", std::string("ff") + (kParent + 2),
+                                "00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+                                "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+                                "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+                                "00_0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+                                std::string("cc") + (kParent + 2) + "more"}) {
     EXPECT_FALSE(parse_traceparent(bad)) << bad;
   }
 }
@@ -222,7 +224,8 @@ Traced trace_into(OtlpSettings settings, int spans) {
   }
   EXPECT_TRUE(tracer.flush().ok());
   const int64_t written = now_ns();
-  EXPECT_TRUE(tracer.finish(&traced.warnings).ok());
+  EXPECT_TRUE(tracer.finish().ok());
+  traced.warnings = tracer.warnings();
   traced.writing_ms = (written - begin) / 1'000'000;
   traced.finishing_ms = (now_ns() - written) / 1'000'000;
   traced.counts = sink->counts();

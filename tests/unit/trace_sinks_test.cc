@@ -347,7 +347,7 @@ TEST(Sinks, OtlpLinesAreWholeAndSpansNest) {
     }
     ++roots;
     EXPECT_EQ(span.at("name"), "chat m \"q\"");
-    EXPECT_EQ(span.at("status"), Json({{"code", 2}}));
+    EXPECT_EQ(span.at("status"), Json({{"code", 2}, {"message", "none"}}));
     EXPECT_EQ(span.at("events")[0].at("name"), "decided");
     const std::string attributes = span.at("attributes").dump();
     EXPECT_THAT(attributes, HasSubstr("gen_ai.usage.output_tokens"));
