@@ -66,6 +66,18 @@ struct Weights {
         case DType::kMXFP4:
           stored[i] = 122;
           break;
+        case DType::kQ6_K:
+          std::memcpy(&stored[i + 208], &scale, 2);
+          break;
+        case DType::kQ3_K:
+          std::memcpy(&stored[i + 108], &scale, 2);
+          break;
+        case DType::kQ2_K:
+          std::memcpy(&stored[i + 80], &scale, 2);
+          std::memcpy(&stored[i + 82], &scale, 2);
+          break;
+        case DType::kQ4_K:
+        case DType::kQ5_K:
         case DType::kQ4_1:
         case DType::kQ5_1:
           std::memcpy(&stored[i + 2], &scale, 2);
@@ -239,12 +251,17 @@ void register_all(const KernelTable* table) {
   };
   const std::vector<DType> quantised = {DType::kQ4_1, DType::kQ4_0,   DType::kQ8_0, DType::kQ5_0,
                                         DType::kQ5_1, DType::kIQ4_NL, DType::kMXFP4};
+  const std::vector<DType> super = {DType::kQ2_K, DType::kQ3_K, DType::kQ4_K,
+                                    DType::kQ5_K, DType::kQ6_K, DType::kIQ4_XS};
   const std::vector<DType> plain = {DType::kF16, DType::kBF16, DType::kF32, DType::kQ4_1};
   const Run runs[] = {{576, 576, quantised, plain},
                       {1536, 576, quantised, plain},
                       {576, 1536, quantised, plain},
                       {49152, 576, {DType::kQ8_0}, {}},
-                      {4096, 4096, quantised, {DType::kF16}}};
+                      {4096, 4096, quantised, {DType::kF16}},
+                      {1536, 1536, super, {}},
+                      {1536, 8960, super, {}},
+                      {4096, 4096, super, {}}};
   for (const Run& run : runs) {
     const std::string shape = '/' + std::to_string(run.rows) + 'x' + std::to_string(run.cols);
     for (const int64_t n : {512, 16, 4, 1}) {

@@ -45,6 +45,7 @@ void attention_merge(float tile_max, float tile_sum, const float* tile_out, int6
 void attention_finish(float sum, int64_t d_v, float* out) noexcept;
 
 #define CUTAWAY_INLINE static inline __attribute__((always_inline))
+#define CUTAWAY_INLINE_MEMBER inline __attribute__((always_inline))
 
 CUTAWAY_INLINE __m256i load_bytes(const void* p) noexcept {
   return _mm256_loadu_si256(static_cast<const __m256i*>(p));

@@ -60,6 +60,27 @@ CUTAWAY_INLINE __m512i broadcast_4_bytes(const void* p) noexcept {
   return _mm512_set1_epi32(bits);
 }
 
+// offset · Σ of the activations of a block, or of one half of it, in every lane. A multiplication
+// of any kind waits for the two ports that the products need; with `shifts` there is none, which
+// pays where unpacking leaves the other two ports time for it.
+enum class Half { kLow, kHigh, kBoth };
+template <int offset, Half half, bool shifts>
+CUTAWAY_INLINE __m512i offset_times(const HalfSums* sum) noexcept {
+  static_assert(offset > 0 && (offset & (offset - 1)) == 0);
+  constexpr unsigned kShift = static_cast<unsigned>(__builtin_ctz(offset));
+  const __m512i pair = broadcast_4_bytes(sum);
+  if constexpr (!shifts) {
+    constexpr int32_t kFactors =
+        (half == Half::kHigh ? 0 : offset) + (half == Half::kLow ? 0 : offset << 16);
+    return _mm512_madd_epi16(pair, _mm512_set1_epi32(kFactors));
+  }
+  const __m512i low = _mm512_srai_epi32(_mm512_slli_epi32(pair, 16), 16 - kShift);
+  if constexpr (half == Half::kLow) return low;
+  const __m512i high = _mm512_slli_epi32(_mm512_srai_epi32(pair, 16), kShift);
+  if constexpr (half == Half::kHigh) return high;
+  return _mm512_add_epi32(low, high);
+}
+
 // Mask of the first `count` of 16 lanes (all of them from 16 on, none from 0 down).
 CUTAWAY_INLINE __mmask16 first_lanes(int64_t count) noexcept {
   return count >= 16 ? 0xFFFF : count <= 0 ? 0 : static_cast<__mmask16>((1u << count) - 1);

@@ -116,8 +116,9 @@ CUTAWAY_INLINE void add_block(const Block* const (&block)[G], const Columns& x,
     const __m512 scale = _mm512_set1_ps(x.scale[c * x.block_stride]);
     [[maybe_unused]] __m512i offset;
     if constexpr (Block::kOffset != 0) {
-      offset = _mm512_madd_epi16(broadcast_4_bytes(x.sum + c * x.block_stride),
-                                 _mm512_set1_epi16(Block::kOffset));
+      constexpr bool kShifts =
+          std::is_same_v<Block, NibbleBlock> || std::is_same_v<Block, ByteBlock>;
+      offset = offset_times<Block::kOffset, Half::kBoth, kShifts>(x.sum + c * x.block_stride);
     }
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g) {

@@ -24,18 +24,15 @@ template <int s, typename Super, int C, int G>
 CUTAWAY_INLINE void add_scale(const Super* const (&super)[G], int64_t p, const Columns& x,
                               __m512 (&acc)[C][G]) noexcept {
   constexpr int kSteps = 8 / Super::kScales;
-  // What makes the integers unsigned is taken off first: −kOffset · Σ of the activations that this
-  // scale covers.
-  constexpr int32_t kLow = s == 0 ? -Super::kOffset & 0xFFFF : 0;
-  constexpr uint32_t kHigh =
-      s == 1 || Super::kScales == 1 ? static_cast<uint32_t>(-Super::kOffset & 0xFFFF) << 16 : 0u;
+  constexpr Half kHalf = Super::kScales == 1 ? Half::kBoth : s == 0 ? Half::kLow : Half::kHigh;
   __m512i sums[C][G];
 #pragma GCC unroll 8
   for (int c = 0; c < C; ++c) {
     __m512i start = _mm512_setzero_si512();
-    if constexpr (Super::kOffset != 0) {
-      start = _mm512_madd_epi16(broadcast_4_bytes(x.sum + c * x.block_stride),
-                                _mm512_set1_epi32(static_cast<int32_t>(kHigh | kLow)));
+    if constexpr (Super::kOffset != 0) {  // what makes the integers unsigned is taken off first
+      constexpr bool kShifts = std::is_same_v<Super, Super6>;
+      start = _mm512_sub_epi32(
+          start, offset_times<Super::kOffset, kHalf, kShifts>(x.sum + c * x.block_stride));
     }
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g) sums[c][g] = start;
