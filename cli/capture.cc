@@ -48,7 +48,7 @@ struct CaptureArgs {
   SessionArgs session;
   TraceArgs trace;
   TextArgs text;
-  std::optional<std::string> tokens, taps, output;
+  std::optional<std::string> tokens, taps, output, intervene;
   bool special = false, json = false;
 
   void add_to(Args& args);
@@ -62,6 +62,8 @@ void CaptureArgs::add_to(Args& args) {
             "What to keep: logits, hook_embed, blocks.3.attn.hook_pattern, … (below)");
   args.text("-o,--output", output, "FILE", "The .safetensors file to write");
   args.flag("--special", special, "Control tokens that TEXT spells are those tokens");
+  args.text("--intervene", intervene, "FILE",
+            "Change values at taps: a specification in JSON (docs/interventions.md)");
   args.flag("--json", json, "One JSON document on stdout");
   args.group("Model and computation");
   model.add_to(args);
@@ -82,6 +84,9 @@ Result<CaptureRequest> CaptureArgs::request() const {
   request.taps = split_names(*taps);
   request.output = *output;
   request.parse_special = special;
+  if (intervene) {
+    CUTAWAY_ASSIGN(request.interventions, read_interventions(*intervene));
+  }
   if (!tokens) return request;
   if (text.text || text.file) {
     return wrong("tokens", "--tokens and TEXT are both there; one is needed");
@@ -101,7 +106,10 @@ int capture_command(int argc, char** argv) {
   capture.add_to(args);
   if (const auto status = args.parse(argc, argv, 2)) return *status;
   auto request = capture.request();
-  if (!request.ok()) return args.wrong_usage(request.error().message);
+  if (!request.ok()) {
+    const Error& error = request.error();
+    return error.field == "intervene" ? report(error) : args.wrong_usage(error.message);
+  }
   auto options = capture.session.options();
   if (!options.ok()) return args.wrong_usage(options.error().message);
   if (!request->tokens) {

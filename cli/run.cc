@@ -30,7 +30,7 @@ struct RunArgs {
   std::optional<int64_t> max_tokens, top_logprobs;
   SamplingOptions sampling;
   std::vector<std::string> logit_bias, stop;
-  std::optional<std::string> record, record_taps;
+  std::optional<std::string> record, record_taps, intervene;
 
   void add_to(Args& args);
   // What is wrong with the flags before anything is read or loaded.
@@ -61,6 +61,10 @@ void RunArgs::add_to(Args& args) {
             "Leave a recording in the new folder DIR: cutaway replay computes any step again");
   args.text("--record-taps", record_taps, "NAME,…",
             "Keep these taps of every position in it (cutaway capture --help lists them)");
+  args.group("Interventions");
+  args.text("--intervene", intervene, "FILE",
+            "Change values at taps, force or ban tokens: a specification in JSON "
+            "(docs/interventions.md). With --json: how often each took effect");
   args.group("Sampling (default: what the model file recommends, else temperature 0)");
   args.number("--temperature", sampling.temperature, "T", "0: always the likeliest token");
   args.integer("--top-k", sampling.top_k, std::numeric_limits<int64_t>::min(), kNoLimit, "K",
@@ -139,6 +143,9 @@ Result<GenerateRequest> RunArgs::request() const {
   if (record) {
     request.record = {*record,
                       record_taps ? split_names(*record_taps) : std::vector<std::string>()};
+  }
+  if (intervene) {
+    CUTAWAY_ASSIGN(request.interventions, read_interventions(*intervene));
   }
   request.top_logprobs = static_cast<int32_t>(top_logprobs.value_or(0));
   for (const std::string& text : logit_bias) {
@@ -223,13 +230,19 @@ int run_command(int argc, char** argv) {
     return args.wrong_usage(status.error().message);
   }
   auto request = run.request();
-  if (!request.ok()) return args.wrong_usage(request.error().message);
+  if (!request.ok()) {
+    const Error& error = request.error();
+    return error.field == "intervene" ? report(error) : args.wrong_usage(error.message);
+  }
 
   auto prompt = run.prompt.read();
   if (!prompt.ok()) return report(prompt.error());
   const bool chatting = !prompt->has_value();
   if (chatting && run.record) {
     return args.wrong_usage("PROMPT is missing: a recording is of one answer, not of a chat");
+  }
+  if (chatting && run.intervene) {
+    return args.wrong_usage("PROMPT is missing: interventions are for one answer, not for a chat");
   }
   if (chatting && (run.json || run.raw || !is_terminal(STDOUT_FILENO))) {
     return args.wrong_usage(

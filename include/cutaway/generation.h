@@ -50,6 +50,9 @@ struct Generation {
   uint64_t seed = 0;
   Json sampling, session;   // what took effect; session: context, cache type, threads, kernels, …
   std::string logits_hash;  // XXH3-128, see docs/architecture.md
+  // With interventions: {"taps":[{"item","tap","op","fired"}],"force":[…],"ban":[…]}, how often
+  // each took effect.
+  Json interventions = nullptr;
   // Settings without effect; in a session's first answer also what its threads and its context
   // mean on this machine.
   std::vector<std::string> warnings;

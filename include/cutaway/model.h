@@ -33,6 +33,9 @@ struct CaptureRequest {
   bool parse_special = false;
   std::vector<std::string> taps;  // tap names; "logits" is one
   std::string output;             // path of the .safetensors file
+  // Changes inside the run, whose prompt is the text; taps show the changed values. Tokens are not
+  // chosen here: kInvalidArgument when some are forced or banned.
+  std::optional<Interventions> interventions;
 };
 
 class Model {

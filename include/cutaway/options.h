@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "cutaway/intervention.h"
 
 namespace cutaway {
 
@@ -74,6 +75,8 @@ struct GenerateRequest {
   bool logprobs = true;      // fill GeneratedToken::logprob (a pass over the vocabulary per token)
   bool ledger = false;       // fill GeneratedToken::ledger
   std::optional<RecordOptions> record;  // leave a recording behind
+  // Changes inside this run. Its keys and values serve no other run.
+  std::optional<Interventions> interventions;
   // Asked between chunks of the prompt and between tokens; true ends the generation ("cancelled").
   std::function<bool()> cancelled;
 };

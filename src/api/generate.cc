@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "api/impl.h"
+#include "api/intervene.h"
 #include "api/record.h"
 #include "base/clock.h"
 #include "base/guard.h"
@@ -49,7 +50,11 @@ class SessionImpl final : public Session {
       return out;
     });
     // What an exception left half done is not built upon.
-    if (!done) sequence_.truncate(0);
+    if (!done) {
+      sequence_.truncate(0);
+      runner_.set_probes({});
+      runner_.set_editors({});
+    }
     return generation;
   }
 
@@ -98,6 +103,13 @@ class SessionImpl final : public Session {
     decode.ledger = request.ledger;
     decode.cancelled = request.cancelled;
     CUTAWAY_TRY(check_memory_of(request, static_cast<int64_t>(out.prompt_tokens.size())));
+    std::optional<Intervened> intervened;
+    if (request.interventions) {
+      CUTAWAY_ASSIGN(intervened,
+                     Intervened::prepare(*request.interventions, std::ssize(out.prompt_tokens),
+                                         *model_, *engine_));
+      decode.rules = intervened->rules();
+    }
     std::optional<RunRecorder> recorder;
     if (request.record) {
       CUTAWAY_ASSIGN(RunRecorder made, RunRecorder::create(*request.record, *model_));
@@ -117,16 +129,26 @@ class SessionImpl final : public Session {
     };
     inference::Decoder decoder(runner_, model_->tokenizer());
     if (recorder) runner_.set_probes({recorder->probe()});
+    if (intervened) runner_.set_editors(intervened->editors());
     auto generated = decoder.generate(sequence_, out.prompt_tokens, decode, on_choice);
     runner_.set_probes({});
+    runner_.set_editors({});
     CUTAWAY_ASSIGN(const inference::Outcome outcome, std::move(generated));
     CUTAWAY_PHASE(span, trace::Phase::kRespond, "api::Session::respond", "tokens",
                   outcome.ids.size());
     out.text += outcome.tail;
     if (on_token && !outcome.tail.empty()) on_token({outcome.tail, nullptr});
     fill(out, decode, outcome, start);
+    if (intervened) {
+      const auto steps = std::ssize(outcome.ids);
+      out.interventions = intervened->report(steps, *model_->tokenizer());
+      for (std::string& warning : intervened->warnings(steps)) {
+        out.warnings.push_back(std::move(warning));
+      }
+    }
     if (recorder) {
-      CUTAWAY_TRY(recorder->finish(out, request.stop, *model_, options_, *engine_));
+      CUTAWAY_TRY(recorder->finish(out, request.stop, *model_, options_,
+                                   intervened ? &*intervened : nullptr, *engine_));
     }
     CUTAWAY_OUT(span, "text", out.text, "finish", out.finish_reason);
     return out;

@@ -1,4 +1,5 @@
 #include "api/impl.h"
+#include "api/intervene.h"
 #include "base/guard.h"
 #include "inspect/capture.h"
 
@@ -91,6 +92,17 @@ Result<Json> ModelImpl::capture(const CaptureRequest& request,
     kv::PagePool pages(geometry, kv::Geometry::pages_for(resolved.context));
     inference::Runner runner(*model_, *engine_->selection.table, *engine_->pool, resolved.precise);
     runner.set_context(resolved.context);
+    std::optional<Intervened> intervened;
+    if (request.interventions) {
+      CUTAWAY_ASSIGN(intervened, Intervened::prepare(*request.interventions, std::ssize(tokens),
+                                                     *model_, *engine_));
+      if (!intervened->rules().empty()) {
+        return Error{ErrorCode::kInvalidArgument,
+                     "tokens.force and tokens.ban have no effect: a capture chooses no token",
+                     "tokens"};
+      }
+      runner.set_editors(intervened->editors());
+    }
     CUTAWAY_ASSIGN(const inspect::CaptureOutcome outcome,
                    inspect::capture(runner, pages, tokens, request.taps, resolved.prefill_chunk,
                                     request.output));
@@ -99,7 +111,7 @@ Result<Json> ModelImpl::capture(const CaptureRequest& request,
       taps.push_back({{"name", tap.name}, {"shape", tap.shape}, {"dtype", "F32"}});
     }
     CUTAWAY_OUT(span, "tokens", tokens, "taps", taps.size());
-    return Json{{"file", request.output},
+    Json out = {{"file", request.output},
                 {"taps", std::move(taps)},
                 {"tokens", tokens},
                 {"session", session_json(resolved, *engine_)},
@@ -107,6 +119,11 @@ Result<Json> ModelImpl::capture(const CaptureRequest& request,
                 {"timings",
                  {{"forward_ms", static_cast<double>(outcome.forward_ns) / 1e6},
                   {"write_ms", static_cast<double>(outcome.write_ns) / 1e6}}}};
+    if (intervened) {
+      out["interventions"] = intervened->report(0, *model_->tokenizer());
+      for (const std::string& warning : intervened->warnings(0)) out["warnings"].push_back(warning);
+    }
+    return out;
   });
 }
 

@@ -77,7 +77,7 @@ void RunRecorder::add(const inference::Choice& choice, const text::Tokenizer& to
 }
 
 Status RunRecorder::capture_taps(const model::LoadedModel& model, const ResolvedSession& session,
-                                 Engine::Impl& engine) const {
+                                 const Intervened* intervened, Engine::Impl& engine) const {
   CUTAWAY_SPAN(span, "api::RunRecorder::capture_taps", "taps", options_.taps.size());
   const std::vector<int32_t> tokens = recording_.computed_tokens();
   const int64_t n_pages = kv::Geometry::pages_for(static_cast<int64_t>(tokens.size()));
@@ -86,6 +86,11 @@ Status RunRecorder::capture_taps(const model::LoadedModel& model, const Resolved
   kv::PagePool pages(geometry, n_pages);
   inference::Runner runner(model, *engine.selection.table, *engine.pool, session.precise);
   runner.set_context(session.context);  // as the run did: rotary factors may follow it
+  std::optional<Intervened> again;
+  if (intervened != nullptr) {
+    CUTAWAY_ASSIGN(again, intervened->again());
+    runner.set_editors(again->editors());
+  }
   CUTAWAY_ASSIGN(const inspect::CaptureOutcome outcome,
                  inspect::capture(runner, pages, tokens, options_.taps, session.prefill_chunk,
                                   writer_.tensors_path()));
@@ -95,7 +100,7 @@ Status RunRecorder::capture_taps(const model::LoadedModel& model, const Resolved
 
 Status RunRecorder::finish(const Generation& generation, const std::vector<std::string>& stop,
                            const model::LoadedModel& model, const ResolvedSession& session,
-                           Engine::Impl& engine) {
+                           const Intervened* intervened, Engine::Impl& engine) {
   CUTAWAY_SPAN(span, "api::RunRecorder::finish", "run", generation.run, "choices",
                recording_.choices.size());
   recording_.prompt = generation.prompt_tokens;
@@ -113,8 +118,12 @@ Status RunRecorder::finish(const Generation& generation, const std::vector<std::
                     {"stop", generation.stop},
                     {"logits_hash", generation.logits_hash},
                     {"warnings", generation.warnings}};
+  if (intervened != nullptr) {
+    recording_.run["interventions"] = generation.interventions;
+    CUTAWAY_TRY(intervened->keep(recording_, writer_));
+  }
   if (!options_.taps.empty() && !recording_.choices.empty()) {
-    CUTAWAY_TRY(capture_taps(model, session, engine));
+    CUTAWAY_TRY(capture_taps(model, session, intervened, engine));
   }
   CUTAWAY_TRY(writer_.commit(recording_));
   CUTAWAY_OUT(span, "directory", options_.directory);
@@ -167,10 +176,9 @@ Result<SessionOptions> recorded_session(const inspect::Recording& recording) {
   return out;
 }
 
-namespace {
-
 // The files of a recording are proved by hashes; the model must be the one that it was made with.
 Status check_model(const inspect::Recording& recording, const model::LoadedModel& model) {
+  CUTAWAY_SPAN(span, "api::check_model", "layers", recording.n_layers);
   std::string recorded, name;
   CUTAWAY_TRY(read_member(recording.run, "model", "packed_xxh3", recorded));
   CUTAWAY_TRY(read_member(recording.run, "model", "name", name));
@@ -181,6 +189,8 @@ Status check_model(const inspect::Recording& recording, const model::LoadedModel
                    recorded + "; those of " + model.file().path + " hash to " + here,
                "model"};
 }
+
+namespace {
 
 Json difference_json(const inspect::Recording& recording, const inspect::ReplayOutcome& outcome,
                      const std::string& recorded_kernels, const std::string& kernels) {
@@ -251,9 +261,15 @@ Result<Json> replay(const Model& model, const ReplayRequest& request) {
   inference::Runner runner(loaded, *engine.selection.table, *engine.pool, session.precise);
   runner.set_context(session.context);
   kv::PagePool pages(geometry, n_pages);
+  CUTAWAY_ASSIGN(const auto intervened,
+                 api::Intervened::of_recording(recording, request.directory, loaded));
+  inspect::ReplayOptions how{request.step, session.prefill_chunk, request.cancelled, {}};
+  if (intervened != nullptr) {
+    runner.set_editors(intervened->editors());
+    how.rules = intervened->rules();
+  }
   CUTAWAY_ASSIGN(const inspect::ReplayOutcome outcome,
-                 inspect::replay(runner, pages, recording, params,
-                                 {request.step, session.prefill_chunk, request.cancelled}));
+                 inspect::replay(runner, pages, recording, params, how));
   const std::string kernels = engine.selection.table->name;
   Json out = {{"recording", request.directory},
               {"run", recording.run.value("run", "")},
@@ -264,6 +280,7 @@ Result<Json> replay(const Model& model, const ReplayRequest& request) {
                {{"positions", outcome.positions},
                 {"hashes", outcome.hashes},
                 {"choices", outcome.choices}}},
+              {"interventions", recording.run.value("interventions", Json())},
               {"difference", api::difference_json(recording, outcome, recorded_kernels, kernels)}};
   if (request.step) {
     const auto step = static_cast<size_t>(*request.step);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api/impl.h"
+#include "api/intervene.h"
 #include "inspect/layer_hashes.h"
 #include "inspect/recording.h"
 
@@ -16,15 +17,16 @@ class RunRecorder {
   trace::Probe* probe() { return hashes_.get(); }
   void add(const inference::Choice& choice, const text::Tokenizer& tokenizer);
 
-  // `session` is what the generation ran with; taps are computed again from the tokens.
+  // `session` is what the generation ran with, `intervened` what changed it (or null); taps are
+  // computed again from the tokens.
   Status finish(const Generation& generation, const std::vector<std::string>& stop,
                 const model::LoadedModel& model, const ResolvedSession& session,
-                Engine::Impl& engine);
+                const Intervened* intervened, Engine::Impl& engine);
 
  private:
   RunRecorder(RecordOptions options, inspect::RecordingWriter writer, int64_t n_layers);
   Status capture_taps(const model::LoadedModel& model, const ResolvedSession& session,
-                      Engine::Impl& engine) const;
+                      const Intervened* intervened, Engine::Impl& engine) const;
 
   RecordOptions options_;
   inspect::RecordingWriter writer_;
@@ -36,5 +38,7 @@ class RunRecorder {
 Result<sampling::SamplingParams> recorded_sampling(const inspect::Recording& recording,
                                                    int32_t vocab_size);
 Result<SessionOptions> recorded_session(const inspect::Recording& recording);
+// Error kInvalidArgument when the recording was made with another model: both hashes.
+Status check_model(const inspect::Recording& recording, const model::LoadedModel& model);
 
 }  // namespace cutaway::api

@@ -54,6 +54,7 @@ Json to_json(const Generation& generation) {
               {"sampling", generation.sampling},
               {"session", generation.session},
               {"logits_hash", generation.logits_hash}};
+  if (!generation.interventions.is_null()) out["interventions"] = generation.interventions;
   out["warnings"] = generation.warnings;
   return out;
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -23,6 +24,11 @@ constexpr int64_t kVersion = 1;
 constexpr const char* kRunFile = "run.json";
 constexpr const char* kEventsFile = "events.jsonl";
 constexpr const char* kTensorsFile = "tensors.safetensors";
+constexpr const char* kInterventionsFile = "interventions.json";
+constexpr const char* kPatchesFile = "interventions.safetensors";
+// Those that run.json may list.
+constexpr const char* kListedFiles[] = {kEventsFile, kTensorsFile, kInterventionsFile,
+                                        kPatchesFile};
 constexpr uintmax_t kMostBytes = uintmax_t{1} << 32;  // of run.json or events.jsonl
 // run.json ends with its own hash, over everything before these characters.
 constexpr std::string_view kHashMark = ",\n  \"xxh3\": \"";
@@ -375,6 +381,8 @@ RecordingWriter::~RecordingWriter() {
 
 std::string RecordingWriter::tensors_path() const { return temporary_ + "/" + kTensorsFile; }
 
+std::string RecordingWriter::patches_path() const { return temporary_ + "/" + kPatchesFile; }
+
 Status RecordingWriter::commit(const Recording& recording) {
   CUTAWAY_SPAN(span, "inspect::RecordingWriter::commit", "directory", directory_, "positions",
                recording.layer_hashes.size(), "choices", recording.choices.size());
@@ -382,9 +390,15 @@ Status RecordingWriter::commit(const Recording& recording) {
   CUTAWAY_TRY(write_file(events, events_text(recording)));
   Json files = Json::object();
   CUTAWAY_ASSIGN(files[kEventsFile], describe_file(events));
+  if (recording.interventions) {
+    CUTAWAY_TRY(write_file(temporary_ + "/" + kInterventionsFile,
+                           to_text(*recording.interventions, 2) + "\n"));
+  }
   std::error_code code;
-  if (fs::exists(tensors_path(), code)) {
-    CUTAWAY_ASSIGN(files[kTensorsFile], describe_file(tensors_path()));
+  for (const char* name : {kTensorsFile, kInterventionsFile, kPatchesFile}) {
+    const std::string path = temporary_ + "/" + name;
+    if (!fs::exists(path, code)) continue;
+    CUTAWAY_ASSIGN(files[name], describe_file(path));
   }
   CUTAWAY_TRY(write_file(temporary_ + "/" + kRunFile, run_text(recording, files)));
   // An empty folder is replaced; anything that came there meanwhile is not.
@@ -412,10 +426,20 @@ Result<Recording> read_recording(const std::string& directory) {
     return invalid(run_path, "\"files\" does not name events.jsonl");
   }
   for (const auto& [name, entry] : files->items()) {
-    if (name != kEventsFile && name != kTensorsFile) {
+    const auto* const known =
+        std::find(std::begin(kListedFiles), std::end(kListedFiles), std::string_view(name));
+    if (known == std::end(kListedFiles)) {
       return invalid(run_path, "\"files\" names \"" + name + "\", which no recording has");
     }
-    CUTAWAY_TRY(check_file(*files, name == kEventsFile ? kEventsFile : kTensorsFile, directory));
+    CUTAWAY_TRY(check_file(*files, *known, directory));
+  }
+  out.has_tensors = files->contains(kTensorsFile);
+  if (files->contains(kInterventionsFile)) {
+    const std::string path = directory + "/" + kInterventionsFile;
+    CUTAWAY_ASSIGN(const std::string text, read_file(path));
+    auto json = parse_json(text);
+    if (!json.ok()) return invalid(path, json.error().message);
+    out.interventions = std::move(*json);
   }
   const std::string events_path = directory + "/" + kEventsFile;
   CUTAWAY_ASSIGN(const std::string events, read_file(events_path));

@@ -6,9 +6,12 @@
 //   events.jsonl        one JSON object a line: {"kind":"hashes",…} for each position that was
 //                       computed, {"kind":"sample",…} for each choice
 //   tensors.safetensors the taps that were asked for; may be absent
+//   interventions.json  what the run changed inside itself; absent when nothing was changed
+//   interventions.safetensors  the values that its patches put in; may be absent
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +38,8 @@ struct Recording {
   std::vector<RecordedChoice> choices;
   int64_t first_hashed = 0;  // positions before it were in the cache when the run began
   std::vector<std::vector<uint64_t>> layer_hashes;  // [position − first_hashed][layer]
+  std::optional<Json> interventions;  // schema/interventions.schema.json, paths below the folder
+  bool has_tensors = false;           // read back: tensors.safetensors is there
 
   // Every token whose keys and values the run computed: the prompt, and all choices but the last.
   std::vector<int32_t> computed_tokens() const;
@@ -52,12 +57,18 @@ class RecordingWriter {
 
   // Where tensors.safetensors belongs, for whoever writes it, before commit().
   std::string tensors_path() const;
+  // And interventions.safetensors.
+  std::string patches_path() const;
   Status commit(const Recording& recording);
 
  private:
   RecordingWriter() = default;
   std::string directory_, temporary_;
 };
+
+inline std::string recorded_tensors_path(const std::string& directory) {
+  return directory + "/tensors.safetensors";
+}
 
 // Reads and checks everything: hashes of the files, counts that must fit one another. Errors:
 // kNotFound, kInvalidFile (the file, and what is wrong with it), kUnsupported (a later version).

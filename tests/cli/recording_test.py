@@ -114,6 +114,22 @@ def test_a_tap_is_computed_again():
     assert got["taps"][0]["shape"][1] == prompt
 
 
+def test_a_rotary_scaling_that_follows_the_context_is_repeated():
+    for name in ("long", "partial", "short"):
+        model = ["-m", str(program.GOLDEN / f"phi3-longrope-{name}.gguf")]
+        hashes = set()
+        for context in ("24", "64"):  # on both sides of the context before scaling, 32
+            shutil.rmtree(FOLDER / "longrope", ignore_errors=True)
+            run = document(["run", *model, "-c", context, "--raw", "-n", "6", "--record", "longrope", "--json",
+                            "--record-taps", "logits", "word and word"])
+            assert replay("longrope")["equal"], (name, context)
+            replay("longrope", "--tap", "logits", "-o", "longrope.safetensors")
+            kept = tensors(FOLDER / "longrope" / "tensors.safetensors")
+            assert kept == tensors(FOLDER / "longrope.safetensors"), (name, context)
+            hashes.add(run["logits_hash"])
+        assert len(hashes) == 2, f"{name}: the context makes no difference, so this proves nothing"
+
+
 def test_what_ends_early_is_recorded_too():
     run = record("stopped", "-n", "40", "--stop", answer("-n", "40", "hi")["text"][3:6], "hi")
     assert run["finish_reason"] == "stop" and replay("stopped")["equal"]

@@ -231,6 +231,77 @@ TEST_F(DecoderTest, ASecondPromptKeepsTheCommonBeginning) {
   EXPECT_EQ(first->logits_hash, other->logits_hash) << "this model looks at the last token only";
 }
 
+// Changes nothing; that it is there is what matters.
+class IdleEditor final : public trace::Editor {
+ public:
+  bool changes(trace::Site site, int) const override { return site == trace::Site::kEmbed; }
+  void edit(const trace::TapEvent&, float*) override { ++events; }
+  int events = 0;
+};
+
+TEST_F(DecoderTest, KeysAndValuesOfAnInterventionServeNoOtherRun) {
+  Rig rig(bytes("abc"), true, pool_, *table_);
+  DecodeOptions options;
+  options.context = options.max_tokens = 64;
+  IdleEditor editor;
+  const auto cached = [&](bool edited) {
+    rig.runner.set_editors(edited ? std::vector<trace::Editor*>{&editor}
+                                  : std::vector<trace::Editor*>{});
+    const auto outcome = rig.decoder.generate(rig.sequence, bytes("Who are you?"), options, {});
+    EXPECT_TRUE(outcome.ok());
+    return outcome->cached_tokens;
+  };
+  EXPECT_EQ(cached(false), 0);
+  EXPECT_EQ(cached(false), 11);
+  EXPECT_EQ(cached(true), 0) << "what was there was computed without the intervention";
+  EXPECT_GT(editor.events, 0);
+  EXPECT_EQ(cached(true), 0) << "another run, though it does the same";
+  EXPECT_EQ(cached(false), 0) << "what is there was computed under an intervention";
+  EXPECT_EQ(cached(false), 11);
+}
+
+TEST_F(DecoderTest, TokensAreForcedAndBannedAtTheirSteps) {
+  Rig rig(bytes("abc"), true, pool_, *table_);
+  DecodeOptions options;
+  options.context = 64;
+  options.max_tokens = 4;
+  options.ledger = options.logprobs = true;
+  const auto ids = [&] {
+    std::vector<Choice> choices;
+    const auto outcome = rig.decoder.generate(rig.sequence, bytes("Who are you?"), options,
+                                              [&](const Choice& choice) {
+                                                choices.push_back(choice);
+                                                return true;
+                                              });
+    EXPECT_TRUE(outcome.ok());
+    return choices;
+  };
+  const auto own = ids();
+  options.rules.forced = {{1, 'x'}};
+  options.rules.bans = {{{own[0].id}, {{0, 1}}}};
+  const auto ruled = ids();
+  ASSERT_GE(ruled.size(), 2u);
+  EXPECT_NE(ruled[0].id, own[0].id);
+  ASSERT_TRUE(ruled[0].ledger->mask);
+  EXPECT_EQ(ruled[0].ledger->mask->wanted, own[0].id);
+  EXPECT_DOUBLE_EQ(ruled[0].ledger->mask->removed_mass, own[0].ledger->chosen_raw_prob);
+  EXPECT_EQ(ruled[0].ledger->raw_top[0].id, own[0].id) << "the model's own";
+  EXPECT_EQ(ruled[1].id, 'x');
+  ASSERT_TRUE(ruled[1].ledger->forced);
+  EXPECT_TRUE(ruled[1].ledger->stages.empty());
+  EXPECT_LT(*ruled[1].logprob, 0);
+
+  // Bans that leave nothing are an error that says so.
+  sampling::TokenRules::Ban all{{}, {{}}};
+  for (int32_t id = 0; id < rig.scripted.model()->tokenizer()->vocab_size(); ++id) {
+    all.ids.push_back(id);
+  }
+  options.rules = {{}, {all}};
+  const auto outcome = rig.decoder.generate(rig.sequence, bytes("Who are you?"), options, {});
+  ASSERT_FALSE(outcome.ok());
+  EXPECT_NE(outcome.error().message.find("tokens.ban leaves no token"), std::string::npos);
+}
+
 TEST_F(DecoderTest, AnEmptyPromptIsAnError) {
   Rig rig(bytes("a"), true, pool_, *table_);
   DecodeOptions options;
