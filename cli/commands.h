@@ -16,6 +16,9 @@ int synth_command(int argc, char** argv);
 int eval_command(int argc, char** argv);
 int replay_command(int argc, char** argv);
 int quantize_command(int argc, char** argv);
+int report_command(int argc, char** argv);
+int lens_command(int argc, char** argv);
+int attention_command(int argc, char** argv);
 int imatrix_command(int argc, char** argv);
 
 }  // namespace cutaway::cli

@@ -96,6 +96,20 @@ Result<std::shared_ptr<Engine>> EngineArgs::create() const {
   return error;
 }
 
+Result<std::shared_ptr<Engine>> engine_of_recording(int64_t threads, const Json& recording) {
+  EngineOptions options;
+  options.threads = static_cast<int>(threads);
+  if (const char* forced = std::getenv("CUTAWAY_FORCE_ISA"); forced != nullptr && *forced != '\0') {
+    options.force_isa = forced;
+    return Engine::create(options);
+  }
+  options.force_isa = recording.value("session", Json::object()).value("kernels", std::string());
+  auto engine = Engine::create(options);
+  if (engine.ok()) return engine;
+  options.force_isa.clear();
+  return Engine::create(options);
+}
+
 void SessionArgs::add_to(Args& args) {
   args.integer("-c,--context", context, 1, std::numeric_limits<int64_t>::max(), "N",
                "Tokens that prompt and answer may take (default: what the model was trained for)");

@@ -72,6 +72,10 @@ Loaded load(const EngineArgs& engine, const ModelArgs& model, const TraceArgs* t
 Result<std::shared_ptr<Model>> load_model(Engine& engine, const std::string& name,
                                           bool show_progress = true);
 
+// An engine for what a recording says (read_recording's): its kernel table where this machine has
+// it, unless CUTAWAY_FORCE_ISA names another. `threads`: 0 is what the machine can really use.
+Result<std::shared_ptr<Engine>> engine_of_recording(int64_t threads, const Json& recording);
+
 // What `list --json` and `pull --json` say of a model.
 Json installed_json(const InstalledModel& model);
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdlib>
 
 #include "cli/commands.h"
 #include "cli/common.h"
@@ -58,21 +57,6 @@ struct ReplayArgs {
     return aliases.apply();
   }
 };
-
-// The table of the recording where it is available, unless the user forces one.
-Result<std::shared_ptr<Engine>> create_engine(const ReplayArgs& args, const std::string& recorded) {
-  EngineOptions options;
-  options.threads = static_cast<int>(args.threads.value_or(0));
-  if (const char* forced = std::getenv("CUTAWAY_FORCE_ISA"); forced != nullptr && *forced != '\0') {
-    options.force_isa = forced;
-    return Engine::create(options);
-  }
-  options.force_isa = recorded;
-  auto engine = Engine::create(options);
-  if (engine.ok()) return engine;
-  options.force_isa.clear();
-  return Engine::create(options);
-}
 
 std::string count(int64_t n, const char* what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
@@ -198,8 +182,7 @@ int replay_command(int argc, char** argv) {
   const auto recording = read_recording(*replay_args.directory);
   if (!recording.ok()) return report(recording.error());
   const Json& model = recording->value("model", Json::object());
-  auto engine = create_engine(
-      replay_args, recording->value("session", Json::object()).value("kernels", std::string()));
+  auto engine = engine_of_recording(replay_args.threads.value_or(0), *recording);
   if (!engine.ok()) return args.wrong_usage(engine.error().message);
   if (const Status status = replay_args.trace.attach(**engine); !status.ok()) {
     return report(status.error());

@@ -17,7 +17,7 @@ readonly build_packages=(
   libzip-dev libcurl4-openssl-dev
   python3 python3-pip python3-venv)
 readonly test_packages=(
-  libgtest-dev libgmock-dev googletest g++-aarch64-linux-gnu qemu-user
+  libgtest-dev libgmock-dev googletest g++-aarch64-linux-gnu qemu-user python3-jsonschema
   universal-ctags binutils clang-19 libclang-rt-19-dev clang-tidy-19 clang-format-19 llvm-19)
 readonly peers_packages=(chromium fonts-noto-cjk)
 readonly all_packages=(libbenchmark-dev)

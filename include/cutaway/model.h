@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "cutaway/generation.h"
 #include "cutaway/options.h"
+#include "cutaway/views.h"
 
 namespace cutaway {
 
@@ -57,6 +58,19 @@ class Model {
   // Runs a text through the model and writes the named taps. Returns `capture --json`.
   virtual Result<Json> capture(const CaptureRequest& request,
                                const SessionOptions& options) const = 0;
+
+  // What each layer would have said: schema/lens.schema.json. Errors: kInvalidArgument (field
+  // named; a layer that is not there, no tokens), kTooLarge (a text that does not fit the context;
+  // more than 400,000 tokens in all cells), kCancelled.
+  virtual Result<Json> lens(const LensRequest& request, const SessionOptions& options) const = 0;
+  // Where each head looked: schema/attention.schema.json. Errors as those of lens; kTooLarge also
+  // for more matrices than request.most_pattern_bytes.
+  virtual Result<Json> attention(const AttentionRequest& request,
+                                 const SessionOptions& options) const = 0;
+
+  // The tokens behind ids: [{"id","piece","bytes","special"}]. Error kInvalidArgument: an id that
+  // the vocabulary does not have.
+  virtual Result<Json> describe(const std::vector<int32_t>& ids) const = 0;
 
   // `info -m --json`: {"name","path","format","bytes","architecture","parameters","bits_per_weight"
   // (of the file's tensors),"packed_bytes" (of the weights in

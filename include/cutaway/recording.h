@@ -17,8 +17,8 @@ namespace cutaway {
 
 // What a recording says about itself, without a model: its run.json, checked with every other file
 // of the folder, and in "tokens" what its events say of each choice:
-// {"id","piece","logits_xxh3","ledger"}. Errors: kNotFound, kInvalidFile (the file, and what is
-// wrong with it), kUnsupported.
+// {"id","piece","ms","logits_xxh3","ledger"}. Errors: kNotFound, kInvalidFile (the file, and what
+// is wrong with it), kUnsupported.
 Result<Json> read_recording(const std::string& directory);
 
 struct ReplayRequest {

@@ -46,6 +46,10 @@ class ModelImpl final : public Model {
   Result<std::unique_ptr<Session>> start(const SessionOptions& options) const override;
   Result<Json> tokenize(const std::string& text, bool parse_special, bool merges) const override;
   Result<Json> capture(const CaptureRequest& request, const SessionOptions& options) const override;
+  Result<Json> lens(const LensRequest& request, const SessionOptions& options) const override;
+  Result<Json> attention(const AttentionRequest& request,
+                         const SessionOptions& options) const override;
+  Result<Json> describe(const std::vector<int32_t>& ids) const override;
   Json info(bool tensors) const override;
   bool has_chat_template() const override { return model_->chat_template() != nullptr; }
 

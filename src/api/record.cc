@@ -1,8 +1,10 @@
 #include "api/record.h"
 
 #include <ctime>
+#include <set>
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "cutaway/recording.h"
 #include "inspect/capture.h"
 #include "inspect/replay.h"
@@ -26,6 +28,31 @@ Json model_json(const model::LoadedModel& model, const std::string& name) {
           {"parameters", model.parameters()},
           {"file_xxh3", model.file_hash()},
           {"packed_xxh3", model.packed_hash().hex()}};
+}
+
+Json timings_json(const Timings& timings) {
+  return {{"ttft_ms", timings.ttft_ms},
+          {"total_ms", timings.total_ms},
+          {"prefill_tps", timings.prefill_tps},
+          {"decode_tps", timings.decode_tps}};
+}
+
+// What the ids of the prompt, the answer and its candidates spell, so that a recording can be read
+// without its model: text, or bytes where they are no whole characters.
+Json pieces_json(const inspect::Recording& recording, const text::Tokenizer& tokenizer) {
+  std::set<int32_t> ids(recording.prompt.begin(), recording.prompt.end());
+  for (const inspect::RecordedChoice& choice : recording.choices) {
+    ids.insert(choice.id);
+    const auto raw = choice.ledger.find("raw");
+    if (raw == choice.ledger.end()) continue;
+    for (const Json& candidate : raw->at("top")) ids.insert(candidate.at("id").get<int32_t>());
+  }
+  Json out = Json::object();
+  for (const int32_t id : ids) {
+    const std::string_view bytes = tokenizer.token_bytes(id, true);
+    out[std::to_string(id)] = utf8_valid(bytes) ? Json(bytes) : Json(byte_array(bytes));
+  }
+  return out;
 }
 
 // The member of run.json at object / key, of the kind that T is; else an error that names it.
@@ -71,9 +98,10 @@ Result<RunRecorder> RunRecorder::create(const RecordOptions& options,
 
 void RunRecorder::add(const inference::Choice& choice, const text::Tokenizer& tokenizer) {
   CUTAWAY_SPAN(span, "api::RunRecorder::add", "id", choice.id);
-  recording_.choices.push_back(
-      {choice.id, tokenizer.piece(choice.id), choice.logits_hash.value_or(Hash128{}),
-       choice.ledger ? sampling::to_json(*choice.ledger) : Json::object()});
+  recording_.choices.push_back({choice.id, tokenizer.piece(choice.id),
+                                choice.logits_hash.value_or(Hash128{}),
+                                choice.ledger ? sampling::to_json(*choice.ledger) : Json::object(),
+                                static_cast<double>((now_ns() - start_ns_) / 1000) / 1e3});
 }
 
 Status RunRecorder::capture_taps(const model::LoadedModel& model, const ResolvedSession& session,
@@ -117,6 +145,8 @@ Status RunRecorder::finish(const Generation& generation, const std::vector<std::
                     {"finish_reason", generation.finish_reason},
                     {"stop", generation.stop},
                     {"logits_hash", generation.logits_hash},
+                    {"timings", timings_json(generation.timings)},
+                    {"pieces", pieces_json(recording_, *model.tokenizer())},
                     {"warnings", generation.warnings}};
   if (intervened != nullptr) {
     recording_.run["interventions"] = generation.interventions;
@@ -224,6 +254,7 @@ Result<Json> read_recording(const std::string& directory) {
   for (const inspect::RecordedChoice& choice : recording.choices) {
     tokens.push_back({{"id", choice.id},
                       {"piece", choice.piece},
+                      {"ms", choice.ms},
                       {"logits_xxh3", choice.logits.hex()},
                       {"ledger", choice.ledger}});
   }

@@ -3,6 +3,7 @@
 
 #include "api/impl.h"
 #include "api/intervene.h"
+#include "base/clock.h"
 #include "inspect/layer_hashes.h"
 #include "inspect/recording.h"
 
@@ -32,6 +33,7 @@ class RunRecorder {
   inspect::RecordingWriter writer_;
   std::unique_ptr<inspect::LayerHashes> hashes_;
   inspect::Recording recording_;
+  int64_t start_ns_ = now_ns();
 };
 
 // The members of run.json that a replay runs with. Errors kInvalidFile name the member.

@@ -101,6 +101,10 @@ class Transformer {
   // One pass over pass.batch: keys and values are written, logits {batch.logit_rows, vocab}
   // returned (in scratch memory).
   virtual ops::Rows forward(ops::Pass& pass) const = 0;
+  // What the residual stream x {rows, d_model} says when it is read as the last layer's: logits
+  // {batch.logit_rows, vocab}, by the final norm, the head and what becomes of its products. The
+  // end of forward(), and what reads the stream after any other layer (a logit lens).
+  virtual ops::Rows unembed(ops::Pass& pass, const ops::Rows& x) const = 0;
 };
 
 // The shape of a model as its makers published it.

@@ -90,8 +90,15 @@ class Gemma2 final : public Transformer {
       ops::rms_norm_parts(pass, transformed, w.post_mlp_norm, m.eps);
       ops::add_residual(pass, ops::kAfterMlp, layer, x, transformed);
     }
+    const ops::Rows logits = unembed(pass, x);
+    CUTAWAY_OUT(span, "logits", logits.view());
+    return logits;
+  }
+
+  ops::Rows unembed(ops::Pass& pass, const ops::Rows& x) const override {
+    CUTAWAY_SPAN(span, "arch::Gemma2::unembed", "x", x.view());
     const ops::Rows logits =
-        ops::unembed(pass, x, m.final_norm, m.eps, m.head, {.soft_cap = logit_cap_});
+        ops::unembed(pass, x, model_.final_norm, model_.eps, model_.head, {.soft_cap = logit_cap_});
     CUTAWAY_OUT(span, "logits", logits.view());
     return logits;
   }

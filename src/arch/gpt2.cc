@@ -175,7 +175,14 @@ class Gpt2 final : public Transformer {
       normalized = ops::layer_norm(pass, ops::kNorm2, layer, x, w.norm2, w.mlp.readers());
       ops::mlp_onto(pass, layer, w.mlp, normalized, x);
     }
-    const ops::Rows logits = ops::unembed(pass, x, m.final_norm, m.head);
+    const ops::Rows logits = unembed(pass, x);
+    CUTAWAY_OUT(span, "logits", logits.view());
+    return logits;
+  }
+
+  ops::Rows unembed(ops::Pass& pass, const ops::Rows& x) const override {
+    CUTAWAY_SPAN(span, "arch::Gpt2::unembed", "x", x.view());
+    const ops::Rows logits = ops::unembed(pass, x, model_.final_norm, model_.head);
     CUTAWAY_OUT(span, "logits", logits.view());
     return logits;
   }

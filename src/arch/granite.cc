@@ -100,8 +100,15 @@ class Granite final : public Transformer {
       const ops::Rows transformed = ops::gated_mlp(pass, layer, w.mlp, normalized);
       ops::add_residual(pass, ops::kAfterMlp, layer, x, transformed, by_.residual);
     }
-    const ops::Rows logits =
-        ops::unembed(pass, x, m.final_norm, m.eps, m.head, {.multiplier = by_.logits});
+    const ops::Rows logits = unembed(pass, x);
+    CUTAWAY_OUT(span, "logits", logits.view());
+    return logits;
+  }
+
+  ops::Rows unembed(ops::Pass& pass, const ops::Rows& x) const override {
+    CUTAWAY_SPAN(span, "arch::Granite::unembed", "x", x.view());
+    const ops::Rows logits = ops::unembed(pass, x, model_.final_norm, model_.eps, model_.head,
+                                          {.multiplier = by_.logits});
     CUTAWAY_OUT(span, "logits", logits.view());
     return logits;
   }

@@ -85,7 +85,14 @@ class Olmo2 final : public Transformer {
       normalized = ops::rms_norm(pass, ops::kNorm2, layer, transformed, w.post_mlp_norm, m.eps);
       ops::add_residual(pass, ops::kAfterMlp, layer, x, normalized.floats);
     }
-    const ops::Rows logits = ops::unembed(pass, x, m.final_norm, m.eps, m.head);
+    const ops::Rows logits = unembed(pass, x);
+    CUTAWAY_OUT(span, "logits", logits.view());
+    return logits;
+  }
+
+  ops::Rows unembed(ops::Pass& pass, const ops::Rows& x) const override {
+    CUTAWAY_SPAN(span, "arch::Olmo2::unembed", "x", x.view());
+    const ops::Rows logits = ops::unembed(pass, x, model_.final_norm, model_.eps, model_.head);
     CUTAWAY_OUT(span, "logits", logits.view());
     return logits;
   }

@@ -86,7 +86,14 @@ class Qwen2Moe final : public Transformer {
       normalized = ops::rms_norm(pass, ops::kNorm2, layer, x, w.mlp_norm, m.eps, w.moe.readers());
       ops::moe_onto(pass, layer, w.moe, normalized, x);
     }
-    const ops::Rows logits = ops::unembed(pass, x, m.final_norm, m.eps, m.head);
+    const ops::Rows logits = unembed(pass, x);
+    CUTAWAY_OUT(span, "logits", logits.view());
+    return logits;
+  }
+
+  ops::Rows unembed(ops::Pass& pass, const ops::Rows& x) const override {
+    CUTAWAY_SPAN(span, "arch::Qwen2Moe::unembed", "x", x.view());
+    const ops::Rows logits = ops::unembed(pass, x, model_.final_norm, model_.eps, model_.head);
     CUTAWAY_OUT(span, "logits", logits.view());
     return logits;
   }

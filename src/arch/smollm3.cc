@@ -85,7 +85,14 @@ class SmolLm3 final : public Transformer {
       normalized = ops::rms_norm(pass, ops::kNorm2, layer, x, w.mlp_norm, m.eps, w.mlp.readers());
       ops::gated_mlp_onto(pass, layer, w.mlp, normalized, x);
     }
-    const ops::Rows logits = ops::unembed(pass, x, m.final_norm, m.eps, m.head);
+    const ops::Rows logits = unembed(pass, x);
+    CUTAWAY_OUT(span, "logits", logits.view());
+    return logits;
+  }
+
+  ops::Rows unembed(ops::Pass& pass, const ops::Rows& x) const override {
+    CUTAWAY_SPAN(span, "arch::SmolLm3::unembed", "x", x.view());
+    const ops::Rows logits = ops::unembed(pass, x, model_.final_norm, model_.eps, model_.head);
     CUTAWAY_OUT(span, "logits", logits.view());
     return logits;
   }

@@ -1,5 +1,7 @@
 #include "inference/runner.h"
 
+#include <numeric>
+
 #include "trace/trace.h"
 
 namespace cutaway::inference {
@@ -64,6 +66,19 @@ Result<ops::Rows> Runner::step(std::span<const StepInput> inputs) {
     sequence.kv.set_length(sequence.length());
     sequence.edited = sequence.edited || edits();
   }
+  CUTAWAY_OUT(span, "logits", logits.view());
+  return logits;
+}
+
+ops::Rows Runner::unembed(const ops::Rows& x) {
+  CUTAWAY_SPAN(span, "inference::Runner::unembed", "x", x.view());
+  batch_.tokens.assign(static_cast<size_t>(x.n), 0);
+  batch_.slices.clear();
+  batch_.logit_rows.resize(static_cast<size_t>(x.n));
+  std::iota(batch_.logit_rows.begin(), batch_.logit_rows.end(), 0);
+  scratch_.rewind({});
+  ops::Pass pass{table_, pool_, scratch_, batch_, precise_};
+  const ops::Rows logits = model_.transformer().unembed(pass, x);
   CUTAWAY_OUT(span, "logits", logits.view());
   return logits;
 }

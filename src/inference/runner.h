@@ -49,6 +49,11 @@ class Runner {
   // kInvalidArgument on a token id outside the vocabulary.
   Result<ops::Rows> step(std::span<const StepInput> inputs);
 
+  // The residual stream x {rows, d_model} of any layer read as the last one's: logits {rows,
+  // vocab}, with the bits that step() gives where x is the last layer's. No probe sees it. Valid
+  // until the next unembed() or step(); what step() returned is so no longer.
+  ops::Rows unembed(const ops::Rows& x);
+
   // Tokens that a sequence may come to hold; unless set, what the model was trained for. Some
   // rotary scalings depend on it, so that it stays the same while a sequence holds any.
   void set_context(int64_t tokens) { context_ = tokens; }

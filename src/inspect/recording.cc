@@ -77,6 +77,7 @@ std::string events_text(const Recording& recording) {
                     {"position", prompt + static_cast<int64_t>(i)},
                     {"id", choice.id},
                     {"piece", choice.piece},
+                    {"ms", choice.ms},
                     {"logits_xxh3", choice.logits.hex()},
                     {"ledger", choice.ledger}});
     out += '\n';
@@ -250,6 +251,9 @@ Status read_sample(const Json& event, const std::string& where, size_t index, Re
     return invalid(where, "\"ledger\" is not an object");
   }
   choice.ledger = *ledger;
+  const auto ms = event.find("ms");
+  if (ms != event.end() && !ms->is_number()) return invalid(where, "\"ms\" is not a number");
+  choice.ms = ms != event.end() ? ms->get<double>() : 0;
   return {};
 }
 

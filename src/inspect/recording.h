@@ -26,6 +26,7 @@ struct RecordedChoice {
   std::string piece;  // for people
   Hash128 logits;     // XXH3-128 of the raw f32 logits that it was chosen from
   Json ledger;        // schema/ledger.schema.json
+  double ms = 0;      // since the run began; 0 in recordings that do not say it
 };
 
 struct Recording {

@@ -121,6 +121,12 @@ TEST_P(Golden, MatchesTheReference) {
   if (m.learned_positions) {
     EXPECT_LT(distance(golden.at("pos_embed"), probe.kept.at({Site::kPosEmbed, -1})), kBound);
   }
+  // The reference's own last residual stream, read by the final norm and the head.
+  const testing::SafeTensor& last = golden.at("hidden." + std::to_string(m.n_layers));
+  std::vector<float> stream(last.floats(), last.floats() + last.elements());
+  const ops::Rows read =
+      runner.unembed({stream.data(), static_cast<int64_t>(tokens.elements()), m.d_model});
+  EXPECT_LT(distance(golden.at("logits"), {read.data, read.data + read.n * read.d}), kBound);
   // Every tensor that the reference gave was compared.
   const int64_t once = 3 + (m.learned_positions ? 1 : 0), per_layer = m.n_experts > 0 ? 5 : 2;
   EXPECT_EQ(golden.size(), static_cast<size_t>(once + per_layer * m.n_layers));

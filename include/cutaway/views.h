@@ -1,0 +1,48 @@
+// Views of one text: what each layer would have said (the logit lens), and where each head looked.
+// What they return has one form everywhere, given by schema/lens.schema.json and
+// schema/attention.schema.json; docs/views.md shows each.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace cutaway {
+
+struct LensRequest {
+  // Exactly one of these two:
+  std::optional<std::string> text;             // raw
+  std::optional<std::vector<int32_t>> tokens;  // ids, taken as they are
+  bool parse_special = false;                  // of text
+  int64_t top = 5;                             // tokens per layer and position: 0 … 100
+  // Layers to read, −1 for the embedding; empty: all, the embedding too.
+  std::vector<int64_t> layers;
+  std::optional<int64_t> last;      // only the last so many positions; those before are context
+  std::function<bool()> cancelled;  // asked between passes; true ends it with kCancelled
+};
+
+struct AttentionRequest {
+  // Exactly one of these two:
+  std::optional<std::string> text;
+  std::optional<std::vector<int32_t>> tokens;
+  bool parse_special = false;
+  std::vector<int64_t> layers, heads;  // empty: all
+  int64_t top = 3;                     // keys per query: 0 … 100
+  // The matrices too: 4/3 · n · (n + 1) bytes of base64 a head for n tokens.
+  bool patterns = true;
+  // Of all matrices together, as base64; beyond it is an error that says what would fit.
+  int64_t most_pattern_bytes = int64_t{256} << 20;
+  std::function<bool()> cancelled;
+};
+
+// A view as one HTML file that needs nothing else: no network, no other file. `data` is what
+// Model::lens ("lens"), Model::attention ("attention") or report() ("report") gave. Errors:
+// kInvalidArgument (another name), kTooLarge (above 1 GiB).
+Result<std::string> html_page(const std::string& view, const Json& data);
+
+}  // namespace cutaway
