@@ -97,6 +97,18 @@ double expected_logit(const float* p, const float* x, size_t n) noexcept {
   return out;
 }
 
+// Loops that compilers turn into wide registers.
+int32_t count_from(const float* x, size_t n, float least) noexcept {
+  int32_t out = 0;
+  for (size_t i = 0; i < n; ++i) out += x[i] >= least ? 1 : 0;
+  return out;
+}
+int32_t count_above(const float* x, size_t n, float most) noexcept {
+  int32_t out = 0;
+  for (size_t i = 0; i < n; ++i) out += x[i] > most ? 1 : 0;
+  return out;
+}
+
 // What one row of logits says. Everything is allocated by whoever makes it.
 class RowReader {
  public:
@@ -149,10 +161,12 @@ class RowReader {
     int32_t rank = 0;
     for (size_t block = 0; block < block_max_.size(); ++block) {
       if (block_max_[block] < logit) continue;
-      const size_t end = std::min(logits_.size(), (block + 1) * sampling::kScanBlock);
-      for (size_t i = block * sampling::kScanBlock; i < end; ++i) {
-        rank += logits_[i] > logit || (logits_[i] == logit && i < at) ? 1 : 0;
-      }
+      const size_t begin = block * sampling::kScanBlock;
+      const size_t end = std::min(logits_.size(), begin + sampling::kScanBlock);
+      // Equal logits stand in the order of their ids.
+      const size_t middle = std::clamp(at, begin, end);
+      rank += count_from(logits_.data() + begin, middle - begin, logit);
+      rank += count_above(logits_.data() + middle, end - middle, logit);
     }
     return {rank, static_cast<float>(probability(logit))};
   }

@@ -220,7 +220,7 @@ OTHERS = [
     WrongUse("a lens of nothing", ["lens", "-m", "tiny.gguf", "--tokens", ","], USAGE, ("--tokens",)),
     WrongUse("a lens of an empty text", ["lens", "-m", "tiny.gguf", ""], USAGE, ("empty",)),
     WrongUse("a layer that is not there", ["lens", "-m", "tiny.gguf", "--layer", "0,99", "hi"], USAGE,
-             ("layer 99", "-1 to 1")),
+             ("layer 99", "-1 to 2")),
     WrongUse("a view into a file of another kind", ["lens", "-m", "tiny.gguf", "-o", "lens.pdf", "hi"], USAGE,
              ("lens.pdf", ".html", ".json")),
     WrongUse("a view to two places", ["attention", "-m", "tiny.gguf", "-o", "a.html", "--json", "hi"], USAGE,
