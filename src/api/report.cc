@@ -105,6 +105,19 @@ class Report {
     }
     pieces_.add(ids, model);
     if (tokens_.empty()) return {};
+    // A view is computed by the model as it is, not by what the run made of it.
+    if (const auto changed = run_.find("interventions");
+        changed != run_.end() && !changed->is_null()) {
+      for (const char* what : {"lens positions", "attention layers"}) {
+        left_out_.push_back({{"what", what},
+                             {"shown", 0},
+                             {"of", what[0] == 'l' ? Json(tokens_.size()) : run_.at("layers")},
+                             {"how", "cutaway replay " + request_.directory +
+                                         " --tap NAME,… (the run had interventions, which a view "
+                                         "does not repeat)"}});
+      }
+      return {};
+    }
     CUTAWAY_ASSIGN(const SessionOptions session, session_options());
     CUTAWAY_TRY(add_lens(model, session));
     return add_attention(model, session);

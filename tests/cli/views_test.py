@@ -280,6 +280,15 @@ def test_a_long_run_is_shown_in_part_and_says_so():
     assert (FOLDER / "long.html").stat().st_size < 60_000_000
 
 
+def test_a_run_with_interventions_is_shown_without_views_of_it():
+    (FOLDER / "change.json").write_text(json.dumps({"tokens": {"force": [{"step": 1, "id": 70}]}}))
+    got = make_report("changed", run=("--intervene", "change.json", "-n", "3", "hi"))
+    assert got["answer"][1]["token"]["id"] == 70 and got["replay"]["equal"], got["replay"]
+    assert got["lens"] is None and got["attention"] is None
+    assert {part["what"] for part in got["left_out"]} == {"lens positions", "attention layers"}
+    assert all("interventions" in part["how"] for part in got["left_out"])
+
+
 def test_a_recording_of_before_is_shown_too():
     make_report("before")
     run_path, events_path = FOLDER / "before" / "run.json", FOLDER / "before" / "events.jsonl"
