@@ -1,6 +1,7 @@
 //! What Cutaway takes from Rust, behind `include/cutaway_rust.h`.
 
 mod json;
+mod memory;
 mod python;
 mod template;
 

@@ -32,6 +32,25 @@ stdout, unless the answer was complete already. In this table
 named after what is wrong with them. `tests/cli/wrong_uses.py` runs each row, compares what comes
 with what is written here, and writes this page anew with `--update`.
 """
+MEMORY = """
+## When memory runs out
+
+An allocation that fails while a model is loaded, a prompt is read or an answer is made is an error like any
+other: `there is not enough memory for …` (exit status 1; `kTooLarge` in the library). The session stays usable:
+its next answer is the one that it would have given. `tests/faults` lets every allocation fail once, in turn. What
+ends the program instead, each for a reason that lies in a library:
+
+- **The destructor of the JSON library** allocates while it takes nested values apart; a destructor that cannot
+  has no one to tell.
+- **The template engine**, which is Rust: when it cannot have the few bytes that Rust keeps for a thread (it runs
+  on one of its own, with a deep stack), or once a reserve of 256 KiB is used up; up to there a rendering that met
+  the end of memory gets to its own end.
+- **The background thread of a trace**: a record that cannot be formatted has no caller to go back to.
+
+On Linux memory that was granted is there only when it is touched: a system without any left ends a process by
+signal 9 instead of refusing. What is known to need much is therefore checked against the memory that is
+available before it begins, and refused by its size.
+"""
 
 
 class Skip(Exception):
@@ -145,6 +164,7 @@ def main() -> int:
             passed, failed = passed + (not faults), failed + bool(faults)
             for fault in faults:
                 print(f"FAILED: {use.what}: {fault}")
+    page += MEMORY
     if args.update and not args.only:
         DOCUMENT.write_text(page)
     elif not args.only and len(known) != 1 + sum(map(len, SECTIONS.values())):

@@ -1,19 +1,32 @@
-// Every allocation of loading a model, and every operation on files of loading and answering, fails
-// once, in turn: each time there is an error that says so, or what there would have been. The model
-// has no chat template: Rust's own threads end the program when memory for them runs out.
+// Every allocation of loading a model and of answering, and every operation on files, fails once,
+// in turn: each time there is an error that says so, or what there would have been; and a session
+// that had such an error gives the next answer as if nothing had been. The exceptions
+// (docs/errors.md): the JSON library's destructor allocates, and a destructor that cannot ends the
+// program; so does Rust when it cannot have the few bytes that it keeps for a thread.
+//
+// Answers are tried each in a process of its own, which also looks for leaks where AddressSanitizer
+// is there to find them.
 //
 // operator new is replaced here, and the linker leads the C functions of the whole program through
 // the __wrap_ functions below (CMakeLists.txt names them).
+#include <execinfo.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
 #include <new>
 
 #include "cutaway/engine.h"
@@ -206,6 +219,134 @@ TEST_F(Faults, EveryAllocationOfLoading) {
   const Tally tally = fail_each(kMemory, kSanitized ? 17 : 1, "llama-mqa", [] { return load(); });
   print("memory", tally);
   EXPECT_GT(tally.errors, kSanitized ? 50 : 500);
+}
+
+// ---- answers, each in a process of its own ----
+
+constexpr const char* kChatModel = CUTAWAY_SOURCE_DIR "/tests/golden/llama-gqa3-tied.gguf";
+
+// What became of an answer of which an allocation failed.
+enum Ended : int {
+  kSame = 40,   // as without
+  kError,       // a clear one
+  kUnclear,     // another
+  kOtherAfter,  // the next answer of the session was not what it should be
+  kBeyond,      // as without, and there are no more allocations than that
+  kInJson,      // the documented exception
+  kTerminated,  // by something else
+  kEscaped,     // by an exception that reached the caller
+};
+
+void on_terminate() {
+  g_armed = false;
+  void* frames[64];
+  const int n = ::backtrace(frames, 64);
+  char** names = ::backtrace_symbols(frames, n);
+  for (int i = 0; i < n; ++i) {
+    // nlohmann::…::json_value::destroy
+    if (std::strstr(names[i], "nlohmann") != nullptr && std::strstr(names[i], "destroy") != nullptr)
+      ::_exit(kInJson);
+  }
+  for (int i = 0; i < n; ++i) std::fprintf(stderr, "  %s\n", names[i]);
+  ::_exit(kTerminated);
+}
+
+// Nothing but the answer itself may fail: what this makes of it comes after.
+Result<std::string> answer_of(Session& session, const GenerateRequest& request) {
+  const Result<Generation> answer = session.generate(request, {});
+  g_armed = false;
+  if (!answer.ok()) return answer.error();
+  return answer->logits_hash + " " + answer->text;
+}
+
+// In the child. Threads do not survive a fork: everything begins here.
+int answer_with_fault(const char* path, const GenerateRequest& request, int64_t n) {
+  std::set_terminate(on_terminate);
+  EngineOptions options;
+  options.threads = 2;
+  const auto engine = Engine::create(options);
+  if (!engine.ok()) return kUnclear;
+  const auto model = (*engine)->load(path, {});
+  if (!model.ok()) return kUnclear;
+  std::string expected;
+  {
+    const auto session = (*model)->start({});
+    const auto answer = answer_of(**session, request);
+    if (!answer.ok()) return kUnclear;
+    expected = *answer;
+  }
+  const auto session = (*model)->start({});
+  g_count[kMemory] = 0;
+  g_failing[kMemory] = n;
+  g_armed = true;
+  const Result<std::string> answer = answer_of(**session, request);
+  const auto again = answer_of(**session, request);
+  if (!again.ok() || *again != expected) return kOtherAfter;
+  if (!answer.ok()) {
+    if (is_clear(kMemory, answer.error())) return kError;
+    std::fprintf(stderr, "allocation %lld: %s\n", static_cast<long long>(n),
+                 answer.error().message.c_str());
+    return kUnclear;
+  }
+  if (*answer != expected) return kOtherAfter;
+  return g_count[kMemory] <= n ? kBeyond : kSame;
+}
+
+// The exit status of `body` in a process of its own; 128 + the signal that ended it.
+int in_a_process(const std::function<int()>& body) {
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int ended = kEscaped;
+    try {
+      ended = body();
+    } catch (...) {  // past guarded(): the exception is the caller's
+      g_armed = false;
+    }
+    std::exit(ended);  // with what runs at exit: the search for leaks
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void every_allocation_of(const char* what, const char* path, const GenerateRequest& request,
+                         int64_t most_rust_threads) {
+  int64_t same = 0, errors = 0, in_json = 0, in_rust = 0, n = 0;
+  // A checker that is slow (valgrind, which finds leaks in this build) looks at some of them.
+  const char* wanted = std::getenv("CUTAWAY_FAULT_STEP");
+  const int64_t step = wanted != nullptr ? std::max(1, std::atoi(wanted)) : kSanitized ? 13 : 1;
+  for (;; n += step) {
+    const int ended = in_a_process([&] { return answer_with_fault(path, request, n); });
+    if (ended == kBeyond) break;
+    same += ended == kSame;
+    errors += ended == kError;
+    in_json += ended == kInJson;
+    in_rust += ended == 128 + SIGABRT;
+    ASSERT_TRUE(ended == kSame || ended == kError || ended == kInJson || ended == 128 + SIGABRT)
+        << "allocation " << n << ": ended with " << ended;
+    ASSERT_LE(in_rust, most_rust_threads) << "allocation " << n << " ended the program";
+  }
+  std::printf(
+      "%s: %lld allocations failed in turn: %lld errors, %lld answers as without, %lld ends in the "
+      "JSON library's destructor, %lld for want of a thread in Rust\n",
+      what, static_cast<long long>(same + errors + in_json + in_rust),
+      static_cast<long long>(errors), static_cast<long long>(same), static_cast<long long>(in_json),
+      static_cast<long long>(in_rust));
+  EXPECT_GT(errors, step > 1 ? 1 : 100);
+  EXPECT_LT(in_json, std::max<int64_t>(errors / 4, 2));
+}
+
+TEST(Answers, EveryAllocationOfARawPromptsAnswer) {
+  every_allocation_of("a raw prompt's answer", kModel.c_str(), question(), 0);
+}
+
+TEST(Answers, EveryAllocationOfAChatsAnswer) {
+  GenerateRequest request = question();
+  request.prompt.reset();
+  request.messages = Json::array({{{"role", "user"}, {"content", "the hat"}}});
+  every_allocation_of("a chat's answer", kChatModel, request, 4);
 }
 
 TEST_F(Faults, EveryFileOperationOfLoadingAndAnswering) {

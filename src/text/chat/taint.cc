@@ -59,7 +59,10 @@ bool walk(J& node, bool from_assistant, int depth, const Visit& visit) {
     }
   } else if (node.is_object()) {
     const auto role = node.find("role");
-    if (role != node.end() && *role == "assistant") from_assistant = true;
+    // Not role == "assistant": the library compares by making a value, which a noexcept function of
+    // its own does, and must not when memory runs out.
+    constexpr std::string_view kAssistant[] = {"assistant"};
+    if (role != node.end() && is_one_of(*role, kAssistant)) from_assistant = true;
     for (auto it = node.begin(); it != node.end(); ++it) {
       // A call repeats what others said: only the assistant's own words are its own.
       const bool own = from_assistant && it.key() != "tool_calls" && it.key() != "function_call";
