@@ -41,8 +41,4 @@ inline uint32_t hash_bytes(std::string_view s) {
   return static_cast<uint32_t>(mix64(h ^ load_up_to_8(p, n), kB) >> 16);
 }
 
-inline uint32_t hash_pair(uint64_t key) {
-  return static_cast<uint32_t>(mix64(key ^ 0xA0761D6478BD642Fu, 0x9E3779B97F4A7C15u));
-}
-
 }  // namespace cutaway

@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <random>
 #include <thread>
 
 #include "tests/unit/text_testing.h"
@@ -135,6 +138,35 @@ TEST(Bpe, AWholeWordThatMergesElsewhereIsNotTaken) {
   }
   b.pre = "llama-bpe";  // ignore_merges: there it is taken
   EXPECT_THAT(*b.build()->encode_ids("abc", false, false), ElementsAre(abc));
+}
+
+// Whether a token comes out whole is found from how it is made; trace_merges merges its bytes.
+TEST(Bpe, WholeTokensAreThoseThatMergingEndsAt) {
+  std::mt19937 random(11);
+  size_t whole = 0, others = 0;
+  for (int i = 0; i < 400; ++i) {
+    VocabBuilder b = VocabBuilder::bytes();
+    std::vector<std::string> tokens = {"a", "b", "c"};
+    for (int k = 0; k < 14; ++k) {
+      const std::string left = tokens[random() % tokens.size()];
+      const std::string right = tokens[random() % tokens.size()];
+      if (left.size() + right.size() > 12) continue;
+      if (std::find(tokens.begin(), tokens.end(), left + right) != tokens.end()) continue;
+      b.merge(left, right);
+      tokens.push_back(left + right);
+    }
+    const auto t = b.build();
+    for (const std::string& token : tokens) {
+      const auto words = t->trace_merges(std::array{Segment{token, false}});
+      ASSERT_TRUE(words.ok());
+      ASSERT_EQ(words->size(), 1u);
+      const auto ids = t->encode_ids(token, false, false);
+      ASSERT_EQ(*ids, words->front().ids) << token << " of vocabulary " << i;
+      ++(ids->size() == 1 ? whole : others);
+    }
+  }
+  EXPECT_GT(whole, 2000u);
+  EXPECT_GT(others, 200u);
 }
 
 TEST(Bpe, LongWordsEqualShortOnesAndTakeNearLinearWork) {
