@@ -16,11 +16,8 @@ import argparse
 import json
 import statistics
 import subprocess
-import sys
+import tempfile
 import time
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 
 def ours(args, tokens: list[int]) -> dict:
@@ -34,14 +31,27 @@ def ours(args, tokens: list[int]) -> dict:
             "least_ms": min(sum(run.values()) for run in runs)}
 
 
+def bridged(model):
+    """The model behind TransformerLens's hooks. The bridge reads a folder with a tokenizer; none is used here."""
+    from tokenizers import Tokenizer, models
+    from transformer_lens.model_bridge import TransformerBridge
+    from transformers import PreTrainedTokenizerFast
+
+    with tempfile.TemporaryDirectory() as folder:
+        model.config.architectures = [type(model).__name__]
+        model.config.save_pretrained(folder)
+        PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"x": 0}, unk_token="x")), bos_token="x",
+                                eos_token="x", pad_token="x", unk_token="x").save_pretrained(folder)
+        return TransformerBridge.boot_transformers(folder, hf_model=model)
+
+
 def theirs(args, tokens: list[int], info: dict) -> dict:
     import torch
-    from oracles.lens import bridge_of
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.set_num_threads(args.threads)
     torch.set_grad_enabled(False)
-    model = bridge_of(LlamaForCausalLM(LlamaConfig(
+    model = bridged(LlamaForCausalLM(LlamaConfig(
         vocab_size=info["vocab"], hidden_size=info["d_model"], intermediate_size=info["d_mlp"],
         num_hidden_layers=info["layers"], num_attention_heads=info["heads"], num_key_value_heads=info["kv_heads"],
         head_dim=info["d_head"], max_position_embeddings=2048, tie_word_embeddings=True)).eval())
