@@ -103,6 +103,7 @@ Result<std::vector<int64_t>> IndexSet::indices(int64_t length, const std::string
     for (int64_t i = 0; i < length; ++i) out.push_back(i);
     return out;
   }
+  std::vector<bool> seen(static_cast<size_t>(length));
   for (Range range : resolve(length)) {
     if (range.end == INT64_MAX) range.end = std::max(range.begin + 1, length);
     for (int64_t i = range.begin; i < range.end; ++i) {
@@ -112,6 +113,10 @@ Result<std::vector<int64_t>> IndexSet::indices(int64_t length, const std::string
             fmt::format("{} has {}; there are {} {}, 0 to {}", field, i, length, what, length - 1),
             field};
       }
+      if (seen[static_cast<size_t>(i)]) {
+        return Error{ErrorCode::kInvalidArgument, fmt::format("{} has {} twice", field, i), field};
+      }
+      seen[static_cast<size_t>(i)] = true;
       out.push_back(i);
     }
   }

@@ -42,7 +42,8 @@ class IndexSet {
   // The first of the single indices that is below 0 even when counted from `length`.
   std::optional<int64_t> before_first(int64_t length) const;
   // Every index, in the order in which they were given. Error kInvalidArgument when one is not in
-  // [0, length): FIELD, the index and the bounds. `what` names what there is: "heads".
+  // [0, length), or is there twice: FIELD, the index and the bounds. `what` names what there is:
+  // "heads".
   Result<std::vector<int64_t>> indices(int64_t length, const std::string& field,
                                        const std::string& what) const;
 

@@ -161,6 +161,14 @@ Status bind_patch(BoundEdit& bound, int64_t prompt) {
                                field, rows.size(), edit.field("positions")),
                    field};
     }
+    std::vector<int64_t> sorted = targets;
+    std::sort(sorted.begin(), sorted.end());
+    if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
+        twice != sorted.end()) {
+      return Error{ErrorCode::kInvalidArgument,
+                   fmt::format("{} has {} twice", edit.field("positions"), *twice),
+                   edit.field("positions")};
+    }
     for (size_t i = 0; i < rows.size(); ++i) bound.rows.emplace_back(targets[i], rows[i]);
     return {};
   }

@@ -183,6 +183,62 @@ TEST_P(EditedArchitecture, the_plain_forms_are_within_rounding) {
   }
 }
 
+// Sets one head (of {rows, heads, width}), or every head of a map, to 0.
+void zero_first_head(const trace::TapEvent& event, float* values) {
+  const Shape& shape = event.values.shape;
+  for (int64_t row = 0; row < shape[0]; ++row) {
+    std::fill_n(values + row * shape[1] * shape[2], shape[2], 0.0f);
+  }
+}
+
+void zero_all(const trace::TapEvent& event, float* values) {
+  std::fill_n(values, event.values.shape.elements(), 0.0f);
+}
+
+// The same thing done at two places: what a head read, or what it writes; what all heads look at,
+// or what they read.
+TEST_P(EditedArchitecture, one_change_at_two_taps_gives_one_answer) {
+  const auto edited = [&](Site site, TestEditor::How how) {
+    TestEditor editor([=](Site at) { return at == site; }, std::move(how));
+    return logits(50, 50, {&editor}, true);
+  };
+  const auto own = logits(50, 50, {}, true);
+  const auto z = edited(Site::kZ, zero_first_head), result = edited(Site::kResult, zero_first_head);
+  EXPECT_LE(worst(z, result), spread(z) * 1e-5f);
+  EXPECT_GT(worst(z, own), spread(z) * 1e-3f);
+  const auto nothing_seen = edited(Site::kPattern, zero_all),
+             nothing_read = edited(Site::kZ, zero_all);
+  EXPECT_LE(worst(nothing_seen, nothing_read), spread(nothing_read) * 1e-5f);
+  EXPECT_GT(worst(nothing_seen, own), spread(own) * 1e-3f);
+  // Scores that are all the same: every head gives the mean of what it sees. By hand from hook_v,
+  // whose first position is all that the first query sees.
+  class First final : public trace::Probe {
+   public:
+    bool wants(Site site, int layer) const override {
+      return layer == 0 && (site == Site::kV || site == Site::kZ);
+    }
+    void observe(const trace::TapEvent& event) override {
+      auto& to = event.site == Site::kV ? v : z;
+      to.assign(event.values.data, event.values.data + event.values.shape.elements());
+    }
+    std::vector<float> v, z;
+  } first;
+  TestEditor flat([](Site at) { return at == Site::kAttnScores; }, zero_all);
+  logits(2, 2, {&flat}, true, {&first});
+  const arch::ModelShape& m = model_->shape();
+  const int64_t group = m.n_heads / m.n_kv_heads, kv = m.n_kv_heads * m.d_head;
+  for (int64_t i = 0; i < m.n_heads * m.d_head; ++i) {
+    const int64_t from = i / m.d_head / group * m.d_head + i % m.d_head;
+    const float a = first.v[static_cast<size_t>(from)], b = first.v[static_cast<size_t>(kv + from)];
+    EXPECT_EQ(first.z[static_cast<size_t>(i)], a);
+    const float second = first.z[static_cast<size_t>(m.n_heads * m.d_head + i)];
+    // A window of one key leaves the second query its own.
+    EXPECT_TRUE(std::fabs(second - (a + b) / 2) <= 1e-6f * (1 + std::fabs(a) + std::fabs(b)) ||
+                second == b)
+        << i;
+  }
+}
+
 // What is changed from a position on is read from there on; what comes before keeps its bits.
 TEST_P(EditedArchitecture, a_change_is_read_from_its_position_on) {
   const arch::ModelShape& m = model_->shape();

@@ -122,17 +122,16 @@ def test_a_capture_shows_what_was_changed():
 
 
 def test_a_patch_from_a_capture_or_a_recording_is_the_other_run():
-    # Everything that the last layer gives, from another prompt, which is longer: its logits.
+    # Everything that a layer gives to those after it, from another prompt, which is longer: its logits.
     other = "jumbo whale"
     theirs = captured(None, taps="logits,blocks.1.hook_resid_post", prompt=other)
     shutil.copy(FOLDER / "captured.safetensors", FOLDER / "theirs.safetensors")
     record("other", "--raw", prompt=other)
     record("kept", "--raw", "--record-taps", "blocks.1.hook_resid_post", prompt=other)
     layers = theirs["tensors"]["blocks.1.hook_resid_post"]
-    last = "blocks.1.hook_resid_post"  # of two layers
     assert layers[0][1] == theirs["tensors"]["logits"][0][1]
     for origin in ({"file": "theirs.safetensors"}, {"run": "other"}, {"run": "kept"}):
-        name = spec({"tap": last, "op": "patch", "from": origin})
+        name = spec({"tap": "blocks.1.hook_resid_post", "op": "patch", "from": origin})
         got = captured(name)
         own, other_logits = (x["tensors"]["logits"][1] for x in (got, theirs))
         assert len(own) < len(other_logits) and other_logits.startswith(own), origin

@@ -75,6 +75,8 @@ COMMANDS = [
     run("unknown flag", "--temperatur 1 hi", USAGE, "--temperatur", "--temperature"),
     run("taps without a recording", "--record-taps logits hi", USAGE, "--record-taps", "--record DIR"),
     run("a recording where something is", "--record tiny.gguf hi", USAGE, "tiny.gguf is there already"),
+    run("interventions from a file that is not there", "--intervene none.json hi", FAILED, "none.json"),
+    run("interventions from a file of another kind", "--intervene tiny.gguf hi", FAILED, "tiny.gguf", "JSON"),
     run("a recording of a tap that is not there", "--record r --record-taps blocks.0.hook_x hi", USAGE, "hook_x"),
     run("a flag of a later version", "--schema s.json hi", USAGE, "--schema"),
     WrongUse("a flag without its value", ["run", "hi", "--model"], USAGE, ("--model", "missing")),

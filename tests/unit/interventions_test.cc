@@ -6,7 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
+#include "formats/safetensors_reader.h"
 #include "formats/safetensors_writer.h"
 #include "tests/support/tiny_model.h"
 
@@ -214,6 +217,49 @@ TEST_F(Patched, a_map_of_fewer_keys_leaves_the_others_unseen) {
   EXPECT_EQ(out, (Floats{106, 107, 108, 0, 115, 116, 117, 0, 124, 125, 126, 0, 133, 134, 135, 0}));
 }
 
+// Whatever a damaged file says, it is read or refused.
+TEST_F(Patched, damaged_safetensors_are_refused_or_read) {
+  std::string good;
+  {
+    std::ifstream in(directory_ + "/a.safetensors", std::ios::binary);
+    good.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const std::string path = directory_ + "/damaged.safetensors";
+  const auto opens = [&](const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    const auto file = formats::SafetensorsFile::open(path);
+    if (!file.ok()) {
+      EXPECT_NE(file.error().message.find("damaged.safetensors"), std::string::npos);
+      return false;
+    }
+    for (const auto& tensor : file->tensors()) {
+      const auto values = file->read(tensor);
+      if (values.ok()) EXPECT_EQ(std::ssize(*values), tensor.elements());
+    }
+    return true;
+  };
+  EXPECT_TRUE(opens(good));
+  for (size_t n = 0; n < good.size(); n += 7) EXPECT_FALSE(opens(good.substr(0, n))) << n;
+  int refused = 0;
+  for (size_t i = 0; i < good.size() - 300; ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ (1 << i % 7));
+    refused += opens(bad) ? 0 : 1;
+  }
+  EXPECT_GT(refused, 100);
+  for (const char* header :
+       {R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})",
+        R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+        R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})",
+        R"({"a":{"dtype":"F33","shape":[1],"data_offsets":[0,4]}})",
+        R"({"a":{"dtype":"F32","shape":1,"data_offsets":[0,4]}})",
+        R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", R"({"a":3})", "[]", "{"}) {
+    const uint64_t length = std::string_view(header).size();
+    std::string bytes(reinterpret_cast<const char*>(&length), sizeof length);
+    EXPECT_FALSE(opens(bytes + header + std::string(4, '\0'))) << header;
+  }
+}
+
 TEST_F(Patched, what_does_not_fit_is_named) {
   const std::string z = R"("tap":"blocks.0.attn.hook_z","op":"patch",)";
   const std::pair<const char*, const char*> cases[] = {
@@ -251,6 +297,9 @@ TEST_F(Interventions, what_is_wrong_is_named_with_its_item_and_what_would_do) {
       {R"("tap":"logits","op":"add","value":"x")", "finite number"},
       {R"("tap":"logits","op":"zero","heads":[0])", "heads is there; logits has no heads"},
       {R"("tap":"logits","op":"zero","features":[8])", "has 8; there are 8 features, 0 to 7"},
+      {R"("tap":"logits","op":"zero","features":[3,"2:5"])",
+       "interventions[0].features has 3 twice"},
+      {R"("tap":"blocks.0.attn.hook_z","op":"zero","heads":[1,1])", "has 1 twice"},
       {R"("tap":"logits","op":"zero","keys":[0])", "has no keys"},
       {R"("tap":"logits","op":"zero","head":[0])", "did you mean \"heads\"?"},
       {R"("tap":"blocks.0.attn.hook_v","op":"zero","heads":[2])", "has 2; there are 2 KV heads"},
