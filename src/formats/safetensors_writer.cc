@@ -1,6 +1,7 @@
 #include "formats/safetensors_writer.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -50,7 +51,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(
     int64_t bytes = sizeof(float);
     for (const int64_t dim : tensor.shape) bytes *= dim;
     header[tensor.name] = {
-        {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {at, at + bytes}}};
+        {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {at, at + bytes}}};
     out.offsets_.push_back(at);
     at += bytes;
   }
@@ -67,6 +68,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(
   CUTAWAY_TRY(write_at(out.fd_, &length, sizeof length, 0, path));
   CUTAWAY_TRY(write_at(out.fd_, text.data(), text.size(), sizeof length, path));
   out.data_begin_ = static_cast<int64_t>(sizeof length + text.size());
+  out.data_bytes_ = at;
   if (::ftruncate(out.fd_, out.data_begin_ + at) != 0) return io_error("cannot extend", path);
   CUTAWAY_OUT(span, "bytes", out.data_begin_ + at);
   return out;
@@ -77,12 +79,31 @@ SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&& other) noexcept
       temporary_(std::exchange(other.temporary_, {})),
       fd_(std::exchange(other.fd_, -1)),
       data_begin_(other.data_begin_),
+      data_bytes_(other.data_bytes_),
+      mapped_(std::exchange(other.mapped_, nullptr)),
       offsets_(std::move(other.offsets_)),
       status_(std::move(other.status_)) {}
 
 SafetensorsWriter::~SafetensorsWriter() {
+  if (mapped_ != nullptr) ::munmap(mapped_, static_cast<size_t>(data_begin_ + data_bytes_));
   if (fd_ >= 0) ::close(fd_);
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+Result<float*> SafetensorsWriter::map() {
+  CUTAWAY_SPAN(span, "formats::SafetensorsWriter::map", "bytes", data_bytes_);
+  const int64_t size = data_begin_ + data_bytes_;
+  // A page that the disk has no room for would end the program when it is written.
+  if (const int failed = ::posix_fallocate(fd_, 0, size); failed != 0) {
+    errno = failed;
+    return io_error("cannot extend", path_);
+  }
+  void* mapped =
+      ::mmap(nullptr, static_cast<size_t>(size), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  if (mapped == MAP_FAILED) return io_error("cannot map", path_);
+  mapped_ = static_cast<uint8_t*>(mapped);
+  CUTAWAY_OUT(span, "begin", data_begin_);
+  return reinterpret_cast<float*>(mapped_ + data_begin_);
 }
 
 void SafetensorsWriter::write(size_t index, int64_t element, std::span<const float> values) {
@@ -95,14 +116,19 @@ void SafetensorsWriter::write(size_t index, int64_t element, std::span<const flo
   CUTAWAY_OUT(span, "ok", status_.ok());
 }
 
-Status SafetensorsWriter::commit() {
+Status SafetensorsWriter::commit(Durability durability) {
   CUTAWAY_SPAN(span, "formats::SafetensorsWriter::commit", "path", path_);
+  if (mapped_ != nullptr) {
+    ::munmap(std::exchange(mapped_, nullptr), static_cast<size_t>(data_begin_ + data_bytes_));
+  }
   if (!status_.ok()) return status_;
   // mkostemp makes 0600; a result file gets what the user's umask gives new files.
   const mode_t mask = ::umask(0);
   ::umask(mask);
-  if (::fchmod(fd_, 0666 & ~mask) != 0 || ::fsync(fd_) != 0)
+  const bool sync = durability == Durability::kSynced;
+  if (::fchmod(fd_, 0666 & ~mask) != 0 || (sync && ::fsync(fd_) != 0)) {
     return io_error("cannot finish", path_);
+  }
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return io_error("cannot create", path_);
   temporary_.clear();
   CUTAWAY_OUT(span, "done", true);

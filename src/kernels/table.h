@@ -64,7 +64,18 @@ struct AttentionTileArgs {
   float* max = nullptr;  // [n]
   float* sum = nullptr;  // [n]
   float* out = nullptr;  // [n][d_v]
+
+  // Kept beside them where a pointer is not null. Rows of the tile's first `scores_n` scores, −inf
+  // for keys that a row does not see, and of its first `weights_n` weights exp(score − max), 0 for
+  // those: [n] pointers, of which some may be null. And Σ weight · (score − max): [n].
+  float* const* scores = nullptr;
+  int64_t scores_n = kTilePositions;
+  float* const* weights = nullptr;
+  int64_t weights_n = kTilePositions;
+  float* moment = nullptr;
 };
+
+inline constexpr int64_t kMaxTopKeys = 16;  // of attention_top
 
 struct KernelTable {
   const char* name = "";  // "ref", "avx2", …
@@ -120,6 +131,11 @@ struct KernelTable {
                           float* max, float* sum, float* out) noexcept = nullptr;
   // out /= sum.
   void (*attention_finish)(float sum, int64_t d_v, float* out) noexcept = nullptr;
+  // The k ≤ kMaxTopKeys largest of weights[t][i] · factor[t], i in [0, 64), t in [0, tiles): as
+  // falling values with their indices 64·t + i, the smaller index first among equals. Only what is
+  // above 0 counts: where there are fewer, the rest are index −1 and value 0.
+  void (*attention_top)(const float* weights, const float* factor, int64_t tiles, int64_t k,
+                        int32_t* index, float* value) noexcept = nullptr;
 };
 
 // Why a table was, or was not, chosen; in the order of preference, ending with "ref".

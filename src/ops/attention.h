@@ -23,14 +23,11 @@ void store_kv(Pass& pass, int layer, const AttentionShape& shape, const Rows& k,
 // z {rows, n_heads · d_head}: for each row and head, softmax(scale · q · Kᵀ) · V over the keys that
 // the row sees, read from the pages as they were stored. Every tile of 64 keys gives an independent
 // (max, sum, out), and tiles are merged in position order: prefill, decode, one thread or many give
-// the same bits.
+// the same bits. Scores, patterns and the standing form are kept beside it for the probes that want
+// them, of the same tiles: a pattern is exp(score − max) / sum with the max and sum that z has.
 void attend(Pass& pass, int layer, const AttentionShape& shape, const Rows& q, const Rows& z);
 
-// Shows attention scores and patterns {n_heads, q, k} to the probes that want them, computed beside
-// attend() from q and the stored keys. Costs nothing when none does.
-void tap_attention(Pass& pass, int layer, const AttentionShape& shape, const Rows& q);
-
-// attend() and tap_attention() step by step, for editors of scores and patterns: scores, softmax
+// attend() step by step, for editors of scores and patterns: scores, softmax
 // and the sum over values each exist, are tapped, and are read from. Within rounding of attend(). A
 // query all of whose keys an editor made unseen reads nothing: z is 0.
 void attend_plain(Pass& pass, int layer, const AttentionShape& shape, const Rows& q, const Rows& z);
@@ -44,6 +41,13 @@ void project_heads(Pass& pass, int layer, int64_t n_heads, const Rows& z, const 
 // Shows what each head gives to the residual stream {rows, n_heads, d_model} to the probes that
 // want it: its part of z times its columns of the output projection, both as f32, before the bias.
 // Costs nothing when none does.
-void tap_result(Pass& pass, int layer, const AttentionShape& shape, const Rows& z, const Linear& o);
+void show_result(Pass& pass, int layer, const AttentionShape& shape, const Rows& z,
+                 const Linear& o);
+inline void tap_result(Pass& pass, int layer, const AttentionShape& shape, const Rows& z,
+                       const Linear& o) {
+  // An editor's pass shows the ones that it sums up: project_heads().
+  const trace::Site site = trace::Site::kResult;
+  if (pass.wants(site, layer) && !pass.changes(site, layer)) show_result(pass, layer, shape, z, o);
+}
 
 }  // namespace cutaway::ops

@@ -95,7 +95,6 @@ Rows heads(Pass& pass, int layer, const AttentionShape& shape, const AttentionWe
     attend_plain(pass, layer, shape, q, z);
   } else {
     attend(pass, layer, shape, q, z);
-    tap_attention(pass, layer, shape, q);
   }
   pass.tap(Site::kZ, layer, z, {shape.n_heads, d});
   tap_result(pass, layer, shape, z, weights.o);

@@ -30,6 +30,20 @@ float* Scratch::floats(int64_t n) {
   return result;
 }
 
+trace::TapPart Pass::part(trace::Site site, int layer) const {
+  trace::TapPart out{INT64_MAX, 0, {}};
+  bool first = true;
+  for (const trace::Probe* probe : probes) {
+    if (!probe->wants(site, layer)) continue;
+    const trace::TapPart wanted = probe->part(site, layer);
+    out.begin = std::min(out.begin, wanted.begin);
+    out.end = std::max(out.end, wanted.end);
+    out.heads = first ? wanted.heads : std::span<const int32_t>();
+    first = false;
+  }
+  return out;
+}
+
 void Pass::tap_values(trace::Site site, int layer, const Slice& slice, int64_t first_position,
                       float* values, const Shape& shape) {
   CUTAWAY_SPAN(span, "ops::Pass::tap_values", "tap", trace::tap_name(site, layer), "position",
@@ -55,10 +69,18 @@ void Pass::tap_values(trace::Site site, int layer, const Slice& slice, int64_t f
 void Pass::tap_slices(trace::Site site, int layer, const Rows& x,
                       std::initializer_list<int64_t> inner) {
   for (const Slice& slice : batch.slices) {
-    std::vector<int64_t> dims{slice.n};
+    int64_t begin = 0, n = slice.n;
+    if (editors.empty()) {
+      const trace::TapPart wanted = part(site, layer);
+      begin = std::clamp<int64_t>(wanted.begin - slice.first_position, 0, slice.n);
+      n = std::clamp<int64_t>(wanted.end - slice.first_position, begin, slice.n) - begin;
+      if (n == 0) continue;
+    }
+    std::vector<int64_t> dims{n};
     if (inner.size() == 0) dims.push_back(x.d);
     dims.insert(dims.end(), inner.begin(), inner.end());
-    tap_values(site, layer, slice, slice.first_position, x.row(slice.first_row), Shape(dims));
+    tap_values(site, layer, slice, slice.first_position + begin, x.row(slice.first_row + begin),
+               Shape(dims));
   }
 }
 

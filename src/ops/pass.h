@@ -98,6 +98,8 @@ struct Pass {
     }
     return false;
   }
+  // What any of the probes that want it wants of it. The heads are all, or one probe's.
+  trace::TapPart part(trace::Site site, int layer) const;
   // True when an editor may change the values there: what a fused form never stores must then exist
   // before it is read.
   bool changes(trace::Site site, int layer) const {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -69,6 +70,41 @@ struct TapEvent {
   // leading b): rows are positions, except kAttnScores and kPattern, which are {n_heads, q, k} with
   // k counted from position 0.
   TensorView values;
+  // At kAttnScores, kPattern and kResult: which heads these are; empty: all of them.
+  std::span<const int32_t> heads = {};
+};
+
+// What is wanted of a tap. An event may hold more than that, and comes in any number of parts.
+struct TapPart {
+  int64_t begin = 0, end = INT64_MAX;   // positions
+  std::span<const int32_t> heads = {};  // query heads, ascending; empty: all
+};
+
+// Where the attention maps of one layer are to be computed: the row of heads[i] (of head i, when
+// `heads` is empty) and of position p in [begin, end) at data + i·head_stride + (p − begin)·cols,
+// `cols` keys from position 0 on, at least `end`. Every row is written whole; where `zeroed`, zeros
+// that follow from what a query cannot see are taken to be there.
+struct MapMemory {
+  float* data = nullptr;  // null: none
+  int64_t begin = 0, end = 0, cols = 0, head_stride = 0;
+  std::span<const int32_t> heads = {};
+  bool zeroed = false;
+};
+
+// The standing form of attention: of each row and head the `k` largest probabilities, falling, with
+// their keys (−1 and 0 where fewer are above 0); what the others add up to; and the entropy of the
+// whole row in nats. Rows are positions; each holds n_heads · k keys and probabilities, and n_heads
+// numbers of the others.
+struct AttentionTopEvent {
+  int64_t run = -1;
+  int32_t seq = 0;
+  int layer = -1;
+  int32_t first_position = 0;
+  int64_t n = 0, n_heads = 0, k = 0;
+  const int32_t* keys = nullptr;
+  const float* probabilities = nullptr;
+  const float* rest = nullptr;
+  const float* entropy = nullptr;
 };
 
 // Called on the engine's thread, after the op's barrier. An observer: it may not change anything;
@@ -79,6 +115,15 @@ class Probe {
   // Asked before anything is computed for the tap; must be cheap and constant during a forward.
   virtual bool wants(Site site, int layer) const = 0;
   virtual void observe(const TapEvent& event) = 0;
+  // Of what it wants: likewise cheap and constant. What nobody asked for is not computed where it
+  // would be for the taps alone.
+  virtual TapPart part(Site /*site*/, int /*layer*/) const { return {}; }
+  // Memory for the maps of a pass over one sequence, at kAttnScores and kPattern: they are then
+  // computed there, and not shown by observe(). Not asked when others want the same map.
+  virtual MapMemory map_memory(Site /*site*/, int /*layer*/) { return {}; }
+  // How many keys of each row the standing form should keep, at most kernels' kMaxTopKeys; 0: none.
+  virtual int64_t top_keys(int /*layer*/) const { return 0; }
+  virtual void observe_top(const AttentionTopEvent& /*event*/) {}
 };
 
 // False at the sites whose values nothing reads again: the token ids, and the experts' ids, which

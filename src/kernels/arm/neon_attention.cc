@@ -53,10 +53,12 @@ CUTAWAY_INLINE void score_blocks(const AttentionTileArgs& args, const float* con
 
 // Turns a row's scores of [begin, end) into exp(score − max), 0 around them up to whole vectors.
 // The sum is taken over lanes of fixed positions, where a key that is not seen adds an exact 0.
-CUTAWAY_INLINE void soften(float* scores, int64_t begin, int64_t end, float* max,
-                           float* sum) noexcept {
+template <bool Kept>
+CUTAWAY_INLINE void soften(float* scores, int64_t begin, int64_t end, float* max, float* sum,
+                           float* moment) noexcept {
   *max = kMinusInfinity;
   *sum = 0;
+  if constexpr (Kept) *moment = 0;
   if (begin >= end) return;
   const int64_t from = begin / 8 * 8;
   float32x4_t most = vdupq_n_f32(kMinusInfinity);
@@ -66,15 +68,33 @@ CUTAWAY_INLINE void soften(float* scores, int64_t begin, int64_t end, float* max
   *max = vmaxnmvq_f32(most);
   const float32x4_t shift = vdupq_n_f32(*max);
   float32x4_t total[2] = {vdupq_n_f32(0), vdupq_n_f32(0)};
+  float32x4_t moments[2] = {vdupq_n_f32(0), vdupq_n_f32(0)};
   for (int64_t p = from; p < end; p += 8) {
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
-      const float32x4_t weight = exp4(vsubq_f32(vld1q_f32(scores + p + 4 * h), shift));
+      const float32x4_t shifted = vsubq_f32(vld1q_f32(scores + p + 4 * h), shift);
+      const float32x4_t weight = exp4(shifted);
       total[h] = vaddq_f32(total[h], weight);
       vst1q_f32(scores + p + 4 * h, weight);
+      if constexpr (Kept) {  // an unseen key's −inf times its 0 is no 0
+        const uint32x4_t unseen = vceqq_f32(shifted, vdupq_n_f32(kMinusInfinity));
+        const float32x4_t product = vmulq_f32(weight, shifted);
+        moments[h] = vaddq_f32(moments[h], vbslq_f32(unseen, vdupq_n_f32(0), product));
+      }
     }
   }
   *sum = sum_lanes(total[0], total[1]);
+  if constexpr (Kept) *moment = sum_lanes(moments[0], moments[1]);
+}
+
+// The first n numbers of a row that has them in [begin, end), up to whole vectors around it.
+CUTAWAY_INLINE void keep_row(const float* row, int64_t begin, int64_t end, float unseen, int64_t n,
+                             float* out) noexcept {
+  const int64_t from = begin < end ? begin / 8 * 8 : kTilePositions;
+  for (int64_t p = 0; p < n; p += 4) {
+    const bool there = p >= from && p / 8 * 8 < end;
+    store_first(out + p, n - p, there ? vld1q_f32(row + p) : vdupq_n_f32(unseen));
+  }
 }
 
 // The keys that each row of a call sees, those that some row sees, and those that every row sees.
@@ -192,7 +212,20 @@ void attend(const AttentionTileArgs& args, int64_t r0) noexcept {
   for (int r = 0; r < R; ++r) {
     weights[r] = scores[r];
     out[r] = args.out + (r0 + r) * args.d_v;
-    soften(scores[r], seen.begin[r], seen.end[r], args.max + r0 + r, args.sum + r0 + r);
+    const int64_t row = r0 + r;
+    if (args.scores != nullptr && args.scores[row] != nullptr) {
+      keep_row(scores[r], seen.begin[r], seen.end[r], kMinusInfinity, args.scores_n,
+               args.scores[row]);
+    }
+    if (args.moment == nullptr) {
+      soften<false>(scores[r], seen.begin[r], seen.end[r], args.max + row, args.sum + row, nullptr);
+    } else {
+      soften<true>(scores[r], seen.begin[r], seen.end[r], args.max + row, args.sum + row,
+                   args.moment + row);
+    }
+    if (args.weights != nullptr && args.weights[row] != nullptr) {
+      keep_row(scores[r], seen.begin[r], seen.end[r], 0, args.weights_n, args.weights[row]);
+    }
   }
   if constexpr (is_quantised(T)) {
     quantised_values<T, R>(args, seen, weights, out);

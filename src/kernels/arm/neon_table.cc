@@ -1,4 +1,5 @@
 #include "kernels/arm/neon.h"
+#include "kernels/ref/ref.h"
 #include "kernels/tables.h"
 
 namespace cutaway::kernels {
@@ -33,6 +34,7 @@ constinit const KernelTable kNeonTable = {
     .attention_tile = neon::attention_tile,
     .attention_merge = neon::attention_merge,
     .attention_finish = neon::attention_finish,
+    .attention_top = ref::attention_top,
 };
 
 }  // namespace cutaway::kernels

@@ -118,6 +118,12 @@ float score(const AttentionTileArgs& args, const float* q, int64_t p) noexcept {
   return args.soft_cap > 0 ? args.soft_cap * tanh_f32(dot / args.soft_cap) : dot;
 }
 
+// The first n of a row, `unseen` outside [begin, end).
+void copy_seen(const float* row, int64_t begin, int64_t end, float unseen, int64_t n,
+               float* out) noexcept {
+  for (int64_t p = 0; p < n; ++p) out[p] = p >= begin && p < end ? row[p] : unseen;
+}
+
 }  // namespace
 
 void store_key(KvType type, const float* key, int64_t d, int64_t p, void* k) noexcept {
@@ -138,18 +144,27 @@ void attention_tile(const AttentionTileArgs& args) noexcept {
       weight[p] = score(args, args.q[r], p);
       max = std::max(max, weight[p]);
     }
+    if (args.scores != nullptr && args.scores[r] != nullptr) {
+      copy_seen(weight, begin, end, kMinusInfinity, args.scores_n, args.scores[r]);
+    }
     float* out = args.out + r * args.d_v;
     std::fill_n(out, args.d_v, 0.0f);
-    float sum = 0;
+    float sum = 0, moment = 0;
     for (int64_t p = begin; p < end; ++p) {
-      weight[p] = exp_f32(weight[p] - max);
+      const float shifted = weight[p] - max;
+      weight[p] = exp_f32(shifted);
       sum += weight[p];
+      moment += weight[p] * shifted;
       float value[kMaxHeadSize];
       load_value(args.tile.type, args.tile.v, args.d_v, p, value);
       for (int64_t i = 0; i < args.d_v; ++i) out[i] += weight[p] * value[i];
     }
     args.max[r] = max;
     args.sum[r] = sum;
+    if (args.moment != nullptr) args.moment[r] = moment;
+    if (args.weights != nullptr && args.weights[r] != nullptr) {
+      copy_seen(weight, begin, end, 0, args.weights_n, args.weights[r]);
+    }
   }
 }
 
@@ -166,6 +181,24 @@ void attention_merge(float tile_max, float tile_sum, const float* tile_out, int6
 
 void attention_finish(float sum, int64_t d_v, float* out) noexcept {
   for (int64_t i = 0; i < d_v; ++i) out[i] /= sum;
+}
+
+void attention_top(const float* weights, const float* factor, int64_t tiles, int64_t k,
+                   int32_t* index, float* value) noexcept {
+  std::fill_n(index, k, -1);
+  std::fill_n(value, k, 0.0f);
+  for (int64_t p = 0; p < tiles * kTilePositions; ++p) {
+    const float candidate = weights[p] * factor[p / kTilePositions];
+    int64_t at = k;
+    for (; at > 0 && candidate > value[at - 1]; --at) {
+      if (at == k) continue;
+      value[at] = value[at - 1];
+      index[at] = index[at - 1];
+    }
+    if (at == k) continue;
+    value[at] = candidate;
+    index[at] = static_cast<int32_t>(p);
+  }
 }
 
 }  // namespace cutaway::kernels::ref

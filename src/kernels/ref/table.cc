@@ -33,6 +33,7 @@ constinit const KernelTable kRefTable = {
     .attention_tile = ref::attention_tile,
     .attention_merge = ref::attention_merge,
     .attention_finish = ref::attention_finish,
+    .attention_top = ref::attention_top,
 };
 
 }  // namespace cutaway::kernels

@@ -43,6 +43,8 @@ void attention_tile(const AttentionTileArgs& args) noexcept;
 void attention_merge(float tile_max, float tile_sum, const float* tile_out, int64_t d_v, float* max,
                      float* sum, float* out) noexcept;
 void attention_finish(float sum, int64_t d_v, float* out) noexcept;
+void attention_top(const float* weights, const float* factor, int64_t tiles, int64_t k,
+                   int32_t* index, float* value) noexcept;
 
 #define CUTAWAY_INLINE static inline __attribute__((always_inline))
 #define CUTAWAY_INLINE_MEMBER inline __attribute__((always_inline))

@@ -46,23 +46,41 @@ CUTAWAY_INLINE void score_blocks(const AttentionTileArgs& args, const float* con
 
 // Turns a row's scores of [begin, end) into exp(score − max), 0 around them up to whole vectors.
 // The sum is taken over lanes of fixed positions, where a key that is not seen adds an exact 0.
-CUTAWAY_INLINE void soften(float* scores, int64_t begin, int64_t end, float* max,
-                           float* sum) noexcept {
+template <bool Kept>
+CUTAWAY_INLINE void soften(float* scores, int64_t begin, int64_t end, float* max, float* sum,
+                           float* moment) noexcept {
   *max = kMinusInfinity;
   *sum = 0;
+  if constexpr (Kept) *moment = 0;
   if (begin >= end) return;
   const int64_t from = begin / 8 * 8;
   __m256 most = _mm256_set1_ps(kMinusInfinity);
   for (int64_t p = from; p < end; p += 8) most = _mm256_max_ps(most, _mm256_loadu_ps(scores + p));
   *max = max_lanes(most);
   const __m256 shift = _mm256_set1_ps(*max);
-  __m256 total = _mm256_setzero_ps();
+  __m256 total = _mm256_setzero_ps(), moments = _mm256_setzero_ps();
   for (int64_t p = from; p < end; p += 8) {
-    const __m256 weight = exp8(_mm256_sub_ps(_mm256_loadu_ps(scores + p), shift));
+    const __m256 shifted = _mm256_sub_ps(_mm256_loadu_ps(scores + p), shift);
+    const __m256 weight = exp8(shifted);
     total = _mm256_add_ps(total, weight);
     _mm256_storeu_ps(scores + p, weight);
+    if constexpr (Kept) {  // an unseen key's −inf times its 0 is no 0
+      const __m256 seen = _mm256_cmp_ps(shifted, _mm256_set1_ps(kMinusInfinity), _CMP_NEQ_UQ);
+      moments = _mm256_add_ps(moments, _mm256_and_ps(seen, _mm256_mul_ps(weight, shifted)));
+    }
   }
   *sum = sum_lanes(total);
+  if constexpr (Kept) *moment = sum_lanes(moments);
+}
+
+// The first n numbers of a row that has them in [begin, end), up to whole vectors around it.
+CUTAWAY_INLINE void keep_row(const float* row, int64_t begin, int64_t end, float unseen, int64_t n,
+                             float* out) noexcept {
+  const int64_t from = begin < end ? begin / 8 * 8 : kTilePositions;
+  for (int64_t p = 0; p < n; p += 8) {
+    const bool there = p >= from && p < end;
+    store_first(out + p, n - p, there ? _mm256_loadu_ps(row + p) : _mm256_set1_ps(unseen));
+  }
 }
 
 // The keys that some row of a call sees, and those that every row sees.
@@ -187,7 +205,20 @@ void attend(const AttentionTileArgs& args, int64_t r0) noexcept {
   for (int r = 0; r < R; ++r) {
     weights[r] = scores[r];
     out[r] = args.out + (r0 + r) * args.d_v;
-    soften(scores[r], seen.begin[r], seen.end[r], args.max + r0 + r, args.sum + r0 + r);
+    const int64_t row = r0 + r;
+    if (args.scores != nullptr && args.scores[row] != nullptr) {
+      keep_row(scores[r], seen.begin[r], seen.end[r], kMinusInfinity, args.scores_n,
+               args.scores[row]);
+    }
+    if (args.moment == nullptr) {
+      soften<false>(scores[r], seen.begin[r], seen.end[r], args.max + row, args.sum + row, nullptr);
+    } else {
+      soften<true>(scores[r], seen.begin[r], seen.end[r], args.max + row, args.sum + row,
+                   args.moment + row);
+    }
+    if (args.weights != nullptr && args.weights[row] != nullptr) {
+      keep_row(scores[r], seen.begin[r], seen.end[r], 0, args.weights_n, args.weights[row]);
+    }
   }
   if constexpr (is_quantised(T)) {
     quantised_values<T, R>(args, seen, weights, out);
@@ -388,6 +419,72 @@ void attention_finish(float sum, int64_t d_v, float* out) noexcept {
   const __m256 divisor = _mm256_set1_ps(sum);
   for (int64_t i = 0; i < d_v; i += 8) {
     store_first(out + i, d_v - i, _mm256_div_ps(load_first(out + i, d_v - i), divisor));
+  }
+}
+
+namespace {
+
+// Puts a value into the k largest so far; those before it that are equal stay before it.
+CUTAWAY_INLINE void insert(float candidate, int64_t at_index, int64_t k, int32_t* index,
+                           float* value) noexcept {
+  if (!(candidate > value[k - 1])) return;
+  int64_t at = k - 1;
+  for (; at > 0 && candidate > value[at - 1]; --at) {
+    value[at] = value[at - 1];
+    index[at] = index[at - 1];
+  }
+  value[at] = candidate;
+  index[at] = static_cast<int32_t>(at_index);
+}
+
+// A number that at least k of 16 lanes reach: the k-th largest of them.
+CUTAWAY_INLINE float reached_by(__m256 low, __m256 high, int64_t k) noexcept {
+  alignas(32) float value[16];
+  _mm256_store_ps(value, low);
+  _mm256_store_ps(value + 8, high);
+  float least = 0;
+  for (const float own : value) {
+    const __m256 x = _mm256_set1_ps(own);
+    const int reach = __builtin_popcount(
+        static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(low, x, _CMP_GE_OQ)) |
+                              _mm256_movemask_ps(_mm256_cmp_ps(high, x, _CMP_GE_OQ)) << 8));
+    if (reach >= k && own > least) least = own;
+  }
+  return least;
+}
+
+}  // namespace
+
+void attention_top(const float* weights, const float* factor, int64_t tiles, int64_t k,
+                   int32_t* index, float* value) noexcept {
+  __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
+  for (int64_t t = 0; t < tiles; ++t) {
+    const __m256 by = _mm256_broadcast_ss(factor + t);
+    const float* at = weights + t * kTilePositions;
+    for (int64_t p = 0; p < kTilePositions; p += 16) {
+      low = _mm256_max_ps(low, _mm256_mul_ps(_mm256_loadu_ps(at + p), by));
+      high = _mm256_max_ps(high, _mm256_mul_ps(_mm256_loadu_ps(at + p + 8), by));
+    }
+  }
+  // One of each lane reaches it: so do k values at least, if as many are above 0.
+  const __m256 bound = _mm256_set1_ps(reached_by(low, high, k));
+  for (int64_t i = 0; i < k; ++i) {
+    index[i] = -1;
+    value[i] = 0;
+  }
+  for (int64_t t = 0; t < tiles; ++t) {
+    const __m256 by = _mm256_broadcast_ss(factor + t);
+    for (int64_t p = t * kTilePositions; p < (t + 1) * kTilePositions; p += 8) {
+      const __m256 values = _mm256_mul_ps(_mm256_loadu_ps(weights + p), by);
+      const int above = _mm256_movemask_ps(_mm256_cmp_ps(values, bound, _CMP_GE_OQ));
+      if (above == 0) continue;
+      alignas(32) float lanes[8];
+      _mm256_store_ps(lanes, values);
+      for (int rest = above; rest != 0; rest &= rest - 1) {
+        const int i = __builtin_ctz(static_cast<unsigned>(rest));
+        insert(lanes[i], p + i, k, index, value);
+      }
+    }
   }
 }
 

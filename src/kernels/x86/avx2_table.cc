@@ -33,6 +33,7 @@ constinit const KernelTable kAvx2Table = {
     .attention_tile = avx2::attention_tile,
     .attention_merge = avx2::attention_merge,
     .attention_finish = avx2::attention_finish,
+    .attention_top = avx2::attention_top,
 };
 
 }  // namespace cutaway::kernels

@@ -141,24 +141,40 @@ CUTAWAY_INLINE void finish_scores(const AttentionTileArgs& args, int64_t r,
 
 // Turns a row's scores into exp(score − max), 0 where it does not see. The sum is taken over eight
 // lanes of fixed positions, as avx2 takes it; a key that is not seen adds an exact 0.
+template <bool Kept>
 CUTAWAY_INLINE void soften(const AttentionTileArgs& args, int64_t r, float* scores) noexcept {
   const uint64_t seen = seen_keys(args, r);
   if (seen == 0) {
     args.sum[r] = 0;
+    if constexpr (Kept) args.moment[r] = 0;
+    std::memset(scores, 0, kTilePositions * sizeof(float));
     return;
   }
   const __m512 shift = _mm512_set1_ps(args.max[r]);
-  __m256 total = _mm256_setzero_ps();
+  __m256 total = _mm256_setzero_ps(), moment = _mm256_setzero_ps();
 #pragma GCC unroll 4
   for (int b = 0; b < 4; ++b) {
-    const __m512 score = _mm512_loadu_ps(scores + b * kKeyLanes);
-    const __m512 weight =
-        _mm512_maskz_mov_ps(of_block(seen, b), exp16(_mm512_sub_ps(score, shift)));
+    const __m512 shifted = _mm512_sub_ps(_mm512_loadu_ps(scores + b * kKeyLanes), shift);
+    const __m512 weight = _mm512_maskz_mov_ps(of_block(seen, b), exp16(shifted));
     _mm512_storeu_ps(scores + b * kKeyLanes, weight);
     total = _mm256_add_ps(total, _mm512_castps512_ps256(weight));
     total = _mm256_add_ps(total, _mm512_extractf32x8_ps(weight, 1));
+    if constexpr (Kept) {  // an unseen key's −inf times its 0 is no 0
+      const __m512 product = _mm512_maskz_mul_ps(of_block(seen, b), weight, shifted);
+      moment = _mm256_add_ps(moment, _mm512_castps512_ps256(product));
+      moment = _mm256_add_ps(moment, _mm512_extractf32x8_ps(product, 1));
+    }
   }
   args.sum[r] = sum_lanes(total);
+  if constexpr (Kept) args.moment[r] = sum_lanes(moment);
+}
+
+// The first n of a row's 64 numbers.
+CUTAWAY_INLINE void keep_row(const float* row, int64_t n, float* out) noexcept {
+#pragma GCC unroll 4
+  for (int b = 0; b < 4; ++b) {
+    store_first(out + b * kKeyLanes, n - b * kKeyLanes, _mm512_loadu_ps(row + b * kKeyLanes));
+  }
 }
 
 // A piece of the values: elements [first, first + n) of position p at data + p · stride.
@@ -261,8 +277,25 @@ void value_sets(const Chunk& chunk, const Values<E>& values, int64_t r, int64_t 
 }
 
 void soften_all(const Chunk& chunk, Scores& scores) noexcept {
-  for (int64_t r = 0; r < chunk.rows; ++r) finish_scores(chunk.args, chunk.first + r, scores[r]);
-  for (int64_t r = 0; r < chunk.rows; ++r) soften(chunk.args, chunk.first + r, scores[r]);
+  const AttentionTileArgs& args = chunk.args;
+  for (int64_t r = 0; r < chunk.rows; ++r) finish_scores(args, chunk.first + r, scores[r]);
+  if (args.scores != nullptr) {
+    for (int64_t r = 0; r < chunk.rows; ++r) {
+      float* to = args.scores[chunk.first + r];
+      if (to != nullptr) keep_row(scores[r], args.scores_n, to);
+    }
+  }
+  if (args.moment == nullptr) {
+    for (int64_t r = 0; r < chunk.rows; ++r) soften<false>(args, chunk.first + r, scores[r]);
+  } else {
+    for (int64_t r = 0; r < chunk.rows; ++r) soften<true>(args, chunk.first + r, scores[r]);
+  }
+  if (args.weights != nullptr) {
+    for (int64_t r = 0; r < chunk.rows; ++r) {
+      float* to = args.weights[chunk.first + r];
+      if (to != nullptr) keep_row(scores[r], args.weights_n, to);
+    }
+  }
 }
 
 template <KvType T>

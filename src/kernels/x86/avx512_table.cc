@@ -37,6 +37,7 @@ constinit const KernelTable kAvx512Table = {
     .attention_tile = avx512::attention_tile,
     .attention_merge = avx512::attention_merge,
     .attention_finish = avx512::attention_finish,
+    .attention_top = avx512::attention_top,
 };
 
 }  // namespace cutaway::kernels
