@@ -37,8 +37,9 @@ MEMORY = """
 
 An allocation that fails while a model is loaded, a prompt is read or an answer is made is an error like any
 other: `there is not enough memory for …` (exit status 1; `kTooLarge` in the library). The session stays usable:
-its next answer is the one that it would have given. `tests/faults` lets every allocation fail once, in turn. What
-ends the program instead, each for a reason that lies in a library:
+its next answer is the one that it would have given. `tests/faults` lets every allocation fail once, in turn.
+Nothing leaks, but for some bytes of a JSON value that the JSON library was just making. What ends the program
+instead, each for a reason that lies in a library:
 
 - **The destructor of the JSON library** allocates while it takes nested values apart; a destructor that cannot
   has no one to tell.
