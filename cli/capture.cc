@@ -23,7 +23,9 @@ constexpr const char* kTapNames =
     "            .hook_attn_scores, .hook_pattern, .hook_z, .hook_result\n"
     "  blocks.{l}.mlp.hook_pre, .hook_pre_linear, .hook_post; in a mixture of experts also\n"
     "            .hook_router_logits, .hook_expert_indices, .hook_expert_weights\n"
-    "Names of Hugging Face and ggml work too: model.layers.3.mlp, l_out-3.";
+    "Names of Hugging Face and ggml work too: model.layers.3.mlp, l_out-3.\n"
+    "Many at once: all; pattern (of every layer), pattern-3; blocks.0-3.hook_resid_post;\n"
+    "blocks.*.attn.hook_pattern, where * is any text.";
 
 std::string table(const Json& result) {
   std::string out;
@@ -48,6 +50,7 @@ struct CaptureArgs {
   SessionArgs session;
   TraceArgs trace;
   TextArgs text;
+  TapArgs part;
   std::optional<std::string> tokens, taps, output, intervene;
   bool special = false, json = false;
 
@@ -59,12 +62,14 @@ void CaptureArgs::add_to(Args& args) {
   text.add_to(args, "TEXT", "The text, raw; - reads stdin, to the last byte");
   args.text("--tokens", tokens, "ID,ID,…", "Token ids instead of TEXT");
   args.text("--taps", taps, "NAME,…",
-            "What to keep: logits, hook_embed, blocks.3.attn.hook_pattern, … (below)");
+            "What to keep: logits, pattern-3, blocks.*.hook_resid_post, all, … (below)");
   args.text("-o,--output", output, "FILE", "The .safetensors file to write");
   args.flag("--special", special, "Control tokens that TEXT spells are those tokens");
   args.text("--intervene", intervene, "FILE",
             "Change values at taps: a specification in JSON (docs/interventions.md)");
   args.flag("--json", json, "One JSON document on stdout");
+  args.group("What of it");
+  part.add_to(args, false);
   args.group("Model and computation");
   model.add_to(args);
   engine.add_to(args);
@@ -79,9 +84,13 @@ Result<CaptureRequest> CaptureArgs::request() const {
     return Error{ErrorCode::kInvalidArgument, message, field};
   };
   CaptureRequest request;
-  if (!taps) return wrong("taps", "--taps is missing; it names what to keep, like --taps logits");
+  if (!taps && !part.attention_top) {
+    return wrong("taps", "--taps is missing; it names what to keep, like --taps logits");
+  }
   if (!output) return wrong("output", "-o FILE is missing");
-  request.taps = split_names(*taps);
+  if (taps) request.taps = split_names(*taps);
+  request.window = part.window();
+  request.attention_top = part.attention_top.value_or(0);
   request.output = *output;
   request.parse_special = special;
   if (intervene) {

@@ -137,6 +137,39 @@ Result<SessionOptions> SessionArgs::options() const {
   return options;
 }
 
+void TapArgs::add_to(Args& args, bool has_steps) {
+  args.text("--layers", layers, "0,3-5", "Of taps that a pattern names, these layers");
+  args.text("--heads", heads, "0,2",
+            "These query heads, and the key and value heads that they read");
+  args.text("--positions", positions, "0:16",
+            "These positions, the end excluded; negative ones count from the end (-4:)");
+  if (has_steps) {
+    args.text("--steps", steps, "0:4",
+              "These steps of the answer: step s is the position that chose token s");
+  }
+  args.integer(
+      "--attention-top", attention_top, 1, 16, "K",
+      "Keep of each attention row the K likeliest keys, the mass of the rest, the entropy");
+}
+
+TapWindow TapArgs::window() const {
+  return {layers.value_or(""), heads.value_or(""), positions.value_or(""), steps.value_or("")};
+}
+
+Status TapArgs::check_unused(const std::string& needs) const {
+  const std::pair<const char*, bool> flags[] = {{"layers", layers.has_value()},
+                                                {"heads", heads.has_value()},
+                                                {"positions", positions.has_value()},
+                                                {"steps", steps.has_value()},
+                                                {"attention-top", attention_top.has_value()}};
+  for (const auto& [name, there] : flags) {
+    if (!there) continue;
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("--{} has no effect without {}; add it", name, needs), name};
+  }
+  return {};
+}
+
 void TraceArgs::add_to(Args& args) {
   args.text("--trace", level, "LEVEL",
             "Show every step on stderr: off, phases, functions or tensors");

@@ -49,6 +49,16 @@ struct SessionArgs {
   Result<SessionOptions> options() const;
 };
 
+// What is kept of the taps: --layers, --heads, --positions, --steps, --attention-top.
+struct TapArgs {
+  std::optional<std::string> layers, heads, positions, steps;
+  std::optional<int64_t> attention_top;
+  void add_to(Args& args, bool has_steps);
+  TapWindow window() const;
+  // The first flag that is there and has no effect without `needs`, as an error; or nothing.
+  Status check_unused(const std::string& needs) const;
+};
+
 // --trace LEVEL (stderr), --trace-out FILE or a collector.
 struct TraceArgs {
   std::optional<std::string> level, out;

@@ -17,6 +17,7 @@ namespace {
 struct ReplayArgs {
   std::optional<std::string> directory, model, taps, output;
   std::optional<int64_t> step, threads;
+  TapArgs part;
   AliasArgs aliases;
   TraceArgs trace;
   bool verify = false, json = false;
@@ -27,8 +28,9 @@ struct ReplayArgs {
     args.integer("--step", step, 0, 1 << 30, "N",
                  "Go as far as choice N of the answer, from 0, and show it");
     args.text("--tap", taps, "NAME,…",
-              "Compute these taps again, of every position up to there (with -o)");
+              "Compute these taps again, of the positions up to there (with -o)");
     args.text("-o,--output", output, "FILE", "The .safetensors file for --tap");
+    part.add_to(args, true);
     args.flag("--json", json, "One JSON document on stdout");
     args.group("Model and computation");
     args.text("-m,--model", model, "MODEL", "Where the model is now (default: where it was)");
@@ -47,10 +49,12 @@ struct ReplayArgs {
       return Error{ErrorCode::kInvalidArgument, message, field};
     };
     if (!directory) return wrong("DIR", "DIR is missing: the folder of a recording");
-    if (taps.has_value() != output.has_value()) {
-      return wrong("tap", taps ? "--tap needs -o FILE" : "-o has no effect without --tap");
+    const bool kept = taps || part.attention_top;
+    if (!kept) CUTAWAY_TRY(part.check_unused("--tap or --attention-top"));
+    if (kept != output.has_value()) {
+      return wrong("tap", kept ? "--tap needs -o FILE" : "-o has no effect without --tap");
     }
-    if (verify && (step || taps)) {
+    if (verify && (step || kept)) {
       return wrong("verify", "--verify compares everything; leave --step and --tap out");
     }
     CUTAWAY_TRY(trace.check());
@@ -194,6 +198,8 @@ int replay_command(int argc, char** argv) {
   request.directory = *replay_args.directory;
   request.step = replay_args.step;
   if (replay_args.taps) request.taps = split_names(*replay_args.taps);
+  request.window = replay_args.part.window();
+  request.attention_top = replay_args.part.attention_top.value_or(0);
   request.output = replay_args.output.value_or("");
   request.cancelled = interrupted;
   const auto result = replay(**loaded, request);

@@ -31,6 +31,7 @@ struct RunArgs {
   SamplingOptions sampling;
   std::vector<std::string> logit_bias, stop;
   std::optional<std::string> record, record_taps, intervene;
+  TapArgs record_part;
 
   void add_to(Args& args);
   // What is wrong with the flags before anything is read or loaded.
@@ -60,7 +61,8 @@ void RunArgs::add_to(Args& args) {
   args.text("--record", record, "DIR",
             "Leave a recording in the new folder DIR: cutaway replay computes any step again");
   args.text("--record-taps", record_taps, "NAME,…",
-            "Keep these taps of every position in it (cutaway capture --help lists them)");
+            "Keep these taps in it (cutaway capture --help lists them)");
+  record_part.add_to(args, true);
   args.group("Interventions");
   args.text("--intervene", intervene, "FILE",
             "Change values at taps, force or ban tokens: a specification in JSON "
@@ -108,6 +110,10 @@ Status RunArgs::check() const {
   if (record_taps && !record) {
     return wrong("record_taps", "--record-taps has no effect without --record DIR; add it");
   }
+  if (!record) CUTAWAY_TRY(record_part.check_unused("--record DIR"));
+  if (!record_taps && !record_part.attention_top) {
+    CUTAWAY_TRY(record_part.check_unused("--record-taps or --attention-top"));
+  }
   if (ledger && !json) {
     return wrong("ledger", "--ledger has no effect without --json; add it");
   }
@@ -141,8 +147,8 @@ Result<GenerateRequest> RunArgs::request() const {
   request.cancelled = interrupted;  // in the middle of a long prompt, too
   request.ledger = ledger;
   if (record) {
-    request.record = {*record,
-                      record_taps ? split_names(*record_taps) : std::vector<std::string>()};
+    request.record = {*record, record_taps ? split_names(*record_taps) : std::vector<std::string>(),
+                      record_part.window(), record_part.attention_top.value_or(0)};
   }
   if (intervene) {
     CUTAWAY_ASSIGN(request.interventions, read_interventions(*intervene));

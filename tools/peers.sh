@@ -2,6 +2,7 @@
 # The environments of the oracles and of the peer: ${CUTAWAY_HOME:-~/.cache/cutaway}/peers/NAME.
 #
 #   tools/peers.sh [torch] [llama_cpp]      without a name: both
+#   tools/peers.sh lens                     TransformerLens, and what draws attention
 #   tools/peers.sh tokenizers               the little of torch's that the tokenizer oracle needs
 #
 # Each is made once, from pinned versions (tools/peers/NAME.txt); a second call does nothing.
@@ -48,10 +49,10 @@ names=("$@")
 [[ ${#names[@]} -gt 0 ]] || names=(torch llama_cpp)
 for name in "${names[@]}"; do
   case "$name" in
-    torch | tokenizers) make_env "$name" ;;
+    torch | tokenizers | lens) make_env "$name" ;;
     llama_cpp)
       CMAKE_ARGS="-DGGML_NATIVE=ON" CMAKE_BUILD_PARALLEL_LEVEL="$(nproc)" \
         make_env llama_cpp --no-binary llama-cpp-python ;;
-    *) die "no such environment: $name (torch, llama_cpp, tokenizers)" ;;
+    *) die "no such environment: $name (torch, llama_cpp, tokenizers, lens)" ;;
   esac
 done

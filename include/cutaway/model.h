@@ -32,7 +32,9 @@ struct CaptureRequest {
   std::optional<std::string> text;  // raw; or
   std::optional<std::vector<int32_t>> tokens;
   bool parse_special = false;
-  std::vector<std::string> taps;  // tap names; "logits" is one
+  std::vector<std::string> taps;  // names and patterns (docs/capture.md); "logits" is one
+  TapWindow window;               // `steps` has no meaning here
+  int64_t attention_top = 0;      // as in RecordOptions
   std::string output;             // path of the .safetensors file
   // Changes inside the run, whose prompt is the text; taps show the changed values. Tokens are not
   // chosen here: kInvalidArgument when some are forced or banned.

@@ -54,11 +54,22 @@ struct SessionOptions {
   int64_t prefill_chunk = 512;          // tokens per forward of a prompt, ≥ 1
 };
 
+// What of the named taps is kept (docs/capture.md); empty: everything.
+struct TapWindow {
+  std::string layers;     // "0,3-5": of the taps that patterns name
+  std::string heads;      // "0,2": query heads; of keys and values the heads that these read
+  std::string positions;  // "0:16", "-4:": the end excluded, negative ones from the end
+  std::string steps;      // "0:4": of an answer; step s is the position that chose token s
+};
+
 // A recording of the run (recording.h). It appears when the generation has ended, also when that
 // was cancelled.
 struct RecordOptions {
   std::string directory;          // must not exist yet, or be empty
-  std::vector<std::string> taps;  // of every position, to tensors.safetensors
+  std::vector<std::string> taps;  // names and patterns; to tensors.safetensors
+  TapWindow window;
+  // Keys of each attention row in the standing form, 1 to 16, likewise; 0: without it.
+  int64_t attention_top = 0;
 };
 
 struct GenerateRequest {

@@ -24,7 +24,9 @@ Result<Json> read_recording(const std::string& directory);
 struct ReplayRequest {
   std::string directory;
   std::optional<int64_t> step;    // of the answer, from 0: as far as this choice, and its ledger
-  std::vector<std::string> taps;  // computed again for every position up to there
+  std::vector<std::string> taps;  // computed again, of the positions up to there
+  TapWindow window;               // of them; `steps` are those of the recording
+  int64_t attention_top = 0;      // as in RecordOptions
   std::string output;             // path of their .safetensors file
   // Asked between passes; true ends the replay with kCancelled. May be empty.
   std::function<bool()> cancelled;

@@ -128,7 +128,7 @@ class SessionImpl final : public Session {
       return !on_token || on_token({choice.text, &out.tokens.back()});
     };
     inference::Decoder decoder(runner_, model_->tokenizer());
-    if (recorder) runner_.set_probes({recorder->probe()});
+    if (recorder) runner_.set_probes(recorder->probes());
     if (intervened) runner_.set_editors(intervened->editors());
     auto generated = decoder.generate(sequence_, out.prompt_tokens, decode, on_choice);
     runner_.set_probes({});

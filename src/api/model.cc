@@ -1,7 +1,7 @@
 #include "api/impl.h"
 #include "api/intervene.h"
+#include "api/taps.h"
 #include "base/guard.h"
-#include "inspect/capture.h"
 
 namespace cutaway::api {
 
@@ -71,6 +71,13 @@ Result<Json> ModelImpl::capture(const CaptureRequest& request,
     if (request.output.empty()) {
       return Error{ErrorCode::kInvalidArgument, "the output file's name is empty", "output"};
     }
+    if (!request.window.steps.empty()) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "steps: a text has none; they are those of an answer, in recordings", "steps"};
+    }
+    inspect::CaptureJob job;
+    CUTAWAY_ASSIGN(job.selection, select_taps(request.taps, request.window, model_->shape()));
+    CUTAWAY_ASSIGN(job.top, top_keys(request.attention_top));
     const std::scoped_lock lock(engine_->working);
     CUTAWAY_PHASE(span, trace::Phase::kRequest, "api::Model::capture", "output", request.output);
     std::vector<int32_t> tokens;
@@ -103,13 +110,11 @@ Result<Json> ModelImpl::capture(const CaptureRequest& request,
       }
       runner.set_editors(intervened->editors());
     }
+    job.chunk = resolved.prefill_chunk;
+    CUTAWAY_ASSIGN(job.range, job.selection.range_of_text(static_cast<int64_t>(tokens.size())));
     CUTAWAY_ASSIGN(const inspect::CaptureOutcome outcome,
-                   inspect::capture(runner, pages, tokens, request.taps, resolved.prefill_chunk,
-                                    request.output));
-    Json taps = Json::array();
-    for (const inspect::CapturedTap& tap : outcome.taps) {
-      taps.push_back({{"name", tap.name}, {"shape", tap.shape}, {"dtype", "F32"}});
-    }
+                   inspect::capture(runner, pages, tokens, job, request.output));
+    Json taps = taps_json(outcome);
     CUTAWAY_OUT(span, "tokens", tokens, "taps", taps.size());
     Json out = {{"file", request.output},
                 {"taps", std::move(taps)},

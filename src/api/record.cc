@@ -3,10 +3,10 @@
 #include <ctime>
 #include <set>
 
+#include "api/taps.h"
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "cutaway/recording.h"
-#include "inspect/capture.h"
 #include "inspect/replay.h"
 
 namespace cutaway {
@@ -79,21 +79,29 @@ Status read_member(const Json& run, const char* object, const char* key, T& out)
 
 }  // namespace
 
-RunRecorder::RunRecorder(RecordOptions options, inspect::RecordingWriter writer, int64_t n_layers)
+RunRecorder::RunRecorder(RecordOptions options, trace::TapSelection selection,
+                         inspect::RecordingWriter writer, int64_t n_layers)
     : options_(std::move(options)),
+      selection_(std::move(selection)),
       writer_(std::move(writer)),
       hashes_(std::make_unique<inspect::LayerHashes>(n_layers)) {
   recording_.n_layers = n_layers;
+  if (options_.attention_top > 0 && options_.taps.empty()) {
+    top_ = std::make_unique<inspect::AttentionTop>(options_.attention_top, n_layers,
+                                                   selection_.layers);
+  }
 }
 
 Result<RunRecorder> RunRecorder::create(const RecordOptions& options,
                                         const model::LoadedModel& model) {
   CUTAWAY_SPAN(span, "api::RunRecorder::create", "directory", options.directory, "taps",
                options.taps.size());
-  if (!options.taps.empty()) CUTAWAY_TRY(inspect::check_taps(options.taps, model.shape()));
+  CUTAWAY_TRY(top_keys(options.attention_top));
+  CUTAWAY_ASSIGN(trace::TapSelection selection,
+                 select_taps(options.taps, options.window, model.shape()));
   CUTAWAY_ASSIGN(inspect::RecordingWriter writer,
                  inspect::RecordingWriter::create(options.directory));
-  return RunRecorder(options, std::move(writer), model.shape().n_layers);
+  return RunRecorder(options, std::move(selection), std::move(writer), model.shape().n_layers);
 }
 
 void RunRecorder::add(const inference::Choice& choice, const text::Tokenizer& tokenizer) {
@@ -105,7 +113,8 @@ void RunRecorder::add(const inference::Choice& choice, const text::Tokenizer& to
 }
 
 Status RunRecorder::capture_taps(const model::LoadedModel& model, const ResolvedSession& session,
-                                 const Intervened* intervened, Engine::Impl& engine) const {
+                                 const Intervened* intervened, Engine::Impl& engine,
+                                 const trace::TapRange& range) const {
   CUTAWAY_SPAN(span, "api::RunRecorder::capture_taps", "taps", options_.taps.size());
   const std::vector<int32_t> tokens = recording_.computed_tokens();
   const int64_t n_pages = kv::Geometry::pages_for(static_cast<int64_t>(tokens.size()));
@@ -119,10 +128,47 @@ Status RunRecorder::capture_taps(const model::LoadedModel& model, const Resolved
     CUTAWAY_ASSIGN(again, intervened->again());
     runner.set_editors(again->editors());
   }
+  const inspect::CaptureJob job{selection_, range, options_.attention_top, session.prefill_chunk};
   CUTAWAY_ASSIGN(const inspect::CaptureOutcome outcome,
-                 inspect::capture(runner, pages, tokens, options_.taps, session.prefill_chunk,
-                                  writer_.tensors_path()));
+                 inspect::capture(runner, pages, tokens, job, writer_.tensors_path()));
   CUTAWAY_OUT(span, "positions", tokens.size(), "forward_ns", outcome.forward_ns);
+  return {};
+}
+
+Status RunRecorder::write_top(const model::LoadedModel& model, const trace::TapRange& range) const {
+  CUTAWAY_SPAN(span, "api::RunRecorder::write_top", "positions", range.size());
+  CUTAWAY_TRY(top_->check(range));
+  CUTAWAY_ASSIGN(
+      formats::SafetensorsWriter writer,
+      formats::SafetensorsWriter::create(
+          writer_.tensors_path(), top_->tensors(selection_.heads, model.shape().n_heads, range),
+          {{"format", "cutaway capture"},
+           {"positions", std::to_string(range.begin) + ":" + std::to_string(range.end)}}));
+  top_->write(writer, 0, selection_.heads, range);
+  CUTAWAY_TRY(writer.commit());
+  CUTAWAY_OUT(span, "path", writer_.tensors_path());
+  return {};
+}
+
+Status RunRecorder::write_tensors(const model::LoadedModel& model, const ResolvedSession& session,
+                                  const Intervened* intervened, Engine::Impl& engine) {
+  CUTAWAY_SPAN(span, "api::RunRecorder::write_tensors");
+  const auto computed = static_cast<int64_t>(recording_.computed_tokens().size());
+  trace::TapRange range =
+      selection_.range_of_run(computed, static_cast<int64_t>(recording_.prompt.size()) - 1);
+  if (top_) {
+    range.begin = std::max(range.begin, top_->seen().begin);
+    range.end = std::min(range.end, top_->seen().end);
+  }
+  if (range.size() <= 0) {
+    recording_.run["warnings"].push_back(
+        "no tensors were kept: the run has none of the positions and steps that were asked for");
+  } else if (top_) {
+    CUTAWAY_TRY(write_top(model, range));
+  } else {
+    CUTAWAY_TRY(capture_taps(model, session, intervened, engine, range));
+  }
+  CUTAWAY_OUT(span, "positions", range.size());
   return {};
 }
 
@@ -152,8 +198,8 @@ Status RunRecorder::finish(const Generation& generation, const std::vector<std::
     recording_.run["interventions"] = generation.interventions;
     CUTAWAY_TRY(intervened->keep(recording_, writer_));
   }
-  if (!options_.taps.empty() && !recording_.choices.empty()) {
-    CUTAWAY_TRY(capture_taps(model, session, intervened, engine));
+  if ((!options_.taps.empty() || top_) && !recording_.choices.empty()) {
+    CUTAWAY_TRY(write_tensors(model, session, intervened, engine));
   }
   CUTAWAY_TRY(writer_.commit(recording_));
   CUTAWAY_OUT(span, "directory", options_.directory);
@@ -242,6 +288,20 @@ Json difference_json(const inspect::Recording& recording, const inspect::ReplayO
   return out;
 }
 
+// What a replay keeps; its range is not known yet.
+Result<inspect::CaptureJob> replay_job(const ReplayRequest& request,
+                                       const arch::ModelShape& shape) {
+  const bool kept = !request.taps.empty() || request.attention_top > 0;
+  if (kept == request.output.empty()) {
+    return Error{ErrorCode::kInvalidArgument, "taps and a file to write them to go together",
+                 kept ? "output" : "taps"};
+  }
+  inspect::CaptureJob job;
+  CUTAWAY_ASSIGN(job.selection, select_taps(request.taps, request.window, shape));
+  CUTAWAY_ASSIGN(job.top, top_keys(request.attention_top));
+  return job;
+}
+
 }  // namespace
 }  // namespace api
 
@@ -278,10 +338,7 @@ Result<Json> replay(const Model& model, const ReplayRequest& request) {
   CUTAWAY_ASSIGN(const api::ResolvedSession session, api::resolve_session(options, loaded, engine));
   std::string recorded_kernels;
   CUTAWAY_TRY(api::read_member(recording.run, "session", "kernels", recorded_kernels));
-  if (request.taps.empty() != request.output.empty()) {
-    return Error{ErrorCode::kInvalidArgument, "taps and a file to write them to go together",
-                 request.taps.empty() ? "taps" : "output"};
-  }
+  CUTAWAY_ASSIGN(inspect::CaptureJob job, api::replay_job(request, loaded.shape()));
 
   const int64_t start = now_ns();
   std::vector<int32_t> tokens = recording.computed_tokens();
@@ -321,15 +378,17 @@ Result<Json> replay(const Model& model, const ReplayRequest& request) {
                    {"ledger", outcome.ledger}};
     tokens.resize(recording.prompt.size() + step);
   }
-  if (!request.taps.empty()) {
-    CUTAWAY_ASSIGN(const inspect::CaptureOutcome captured,
-                   inspect::capture(runner, pages, tokens, request.taps, session.prefill_chunk,
-                                    request.output));
-    Json taps = Json::array();
-    for (const inspect::CapturedTap& tap : captured.taps) {
-      taps.push_back({{"name", tap.name}, {"shape", tap.shape}, {"dtype", "F32"}});
+  if (!request.output.empty()) {
+    job.chunk = session.prefill_chunk;
+    job.range = job.selection.range_of_run(std::ssize(tokens), std::ssize(recording.prompt) - 1);
+    if (job.range.size() == 0) {
+      return Error{ErrorCode::kInvalidArgument,
+                   "the run has none of the positions and steps that were asked for",
+                   request.window.steps.empty() ? "positions" : "steps"};
     }
-    out["taps"] = std::move(taps);
+    CUTAWAY_ASSIGN(const inspect::CaptureOutcome captured,
+                   inspect::capture(runner, pages, tokens, job, request.output));
+    out["taps"] = api::taps_json(captured);
     out["file"] = request.output;
   }
   out["warnings"] = session.warnings;

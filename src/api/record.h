@@ -4,6 +4,7 @@
 #include "api/impl.h"
 #include "api/intervene.h"
 #include "base/clock.h"
+#include "inspect/attention_top.h"
 #include "inspect/layer_hashes.h"
 #include "inspect/recording.h"
 
@@ -15,7 +16,11 @@ class RunRecorder {
  public:
   static Result<RunRecorder> create(const RecordOptions& options, const model::LoadedModel& model);
 
-  trace::Probe* probe() { return hashes_.get(); }
+  std::vector<trace::Probe*> probes() {
+    std::vector<trace::Probe*> out{hashes_.get()};
+    if (top_) out.push_back(top_.get());
+    return out;
+  }
   void add(const inference::Choice& choice, const text::Tokenizer& tokenizer);
 
   // `session` is what the generation ran with, `intervened` what changed it (or null); taps are
@@ -25,13 +30,20 @@ class RunRecorder {
                 const Intervened* intervened, Engine::Impl& engine);
 
  private:
-  RunRecorder(RecordOptions options, inspect::RecordingWriter writer, int64_t n_layers);
+  RunRecorder(RecordOptions options, trace::TapSelection selection, inspect::RecordingWriter writer,
+              int64_t n_layers);
+  Status write_tensors(const model::LoadedModel& model, const ResolvedSession& session,
+                       const Intervened* intervened, Engine::Impl& engine);
   Status capture_taps(const model::LoadedModel& model, const ResolvedSession& session,
-                      const Intervened* intervened, Engine::Impl& engine) const;
+                      const Intervened* intervened, Engine::Impl& engine,
+                      const trace::TapRange& range) const;
+  Status write_top(const model::LoadedModel& model, const trace::TapRange& range) const;
 
   RecordOptions options_;
+  trace::TapSelection selection_;
   inspect::RecordingWriter writer_;
   std::unique_ptr<inspect::LayerHashes> hashes_;
+  std::unique_ptr<inspect::AttentionTop> top_;  // kept as the run goes, where there are no taps
   inspect::Recording recording_;
   int64_t start_ns_ = now_ns();
 };

@@ -72,6 +72,7 @@ class Runner {
 
   const model::LoadedModel& model() const { return model_; }
   const kernels::KernelTable& table() const { return table_; }
+  ThreadPool& pool() const { return pool_; }
 
  private:
   const model::LoadedModel& model_;

@@ -1,10 +1,13 @@
 #include "inspect/capture.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <limits>
 
 #include "base/clock.h"
 #include "formats/safetensors_writer.h"
+#include "inspect/attention_top.h"
 #include "trace/probe.h"
 #include "trace/trace.h"
 
@@ -13,217 +16,352 @@ namespace {
 
 using trace::Site;
 
-// Per position, the shape of a tap; empty for sites that this model does not have.
-std::vector<int64_t> inner_shape(Site site, const arch::ModelShape& m) {
+bool is_attention_map(Site site) { return site == Site::kAttnScores || site == Site::kPattern; }
+
+// What a position holds: `units` (heads, experts) of `width` values. units == 0: the model has no
+// such tap.
+struct Inside {
+  int64_t units = 1, width = 1;
+  bool query_heads = false, kv_heads = false;  // what the units are
+  bool flat = true;                            // the units are no dimension of their own
+};
+
+Inside inside_of(Site site, const arch::ModelShape& m) {
+  const bool moe = m.n_experts > 0;
+  const Inside none{0, 0};
   switch (site) {
     case Site::kTokens:
-      return {1};
     case Site::kLn1Scale:
     case Site::kLn2Scale:
     case Site::kLnFinalScale:
-      return {1};
+      return {1, 1};
     case Site::kQ:
     case Site::kRotQ:
     case Site::kZ:
-      return {m.n_heads, m.d_head};
+      return {m.n_heads, m.d_head, true, false, false};
     case Site::kK:
     case Site::kV:
     case Site::kRotK:
-      return {m.n_kv_heads, m.d_head};
-    case Site::kMlpPreLinear:
-      if (!m.gated_mlp) return {};
-      return {m.d_mlp};
-    case Site::kPosEmbed:
-      if (!m.learned_positions) return {};
-      return {m.d_model};
-    case Site::kMlpPre:
-    case Site::kMlpPost:
-      if (m.n_experts > 0) return {m.n_experts_used, m.d_mlp};
-      return {m.d_mlp};
-    case Site::kRouterLogits:
-      if (m.n_experts > 0) return {m.n_experts};
-      return {};
-    case Site::kExpertIndices:
-    case Site::kExpertWeights:
-      if (m.n_experts > 0) return {m.n_experts_used};
-      return {};
-    case Site::kLogits:
-      return {m.vocab};
+      return {m.n_kv_heads, m.d_head, false, true, false};
     case Site::kResult:
-      return {m.n_heads, m.d_model};
+      return {m.n_heads, m.d_model, true, false, false};
     case Site::kAttnScores:
     case Site::kPattern:
-      return {};
-    default:
-      return {m.d_model};
-  }
-}
-
-bool is_attention_map(Site site) { return site == Site::kAttnScores || site == Site::kPattern; }
-
-// Why a model may lack a site.
-std::string why_absent(Site site) {
-  switch (site) {
-    case Site::kPosEmbed:
-      return "; it has no learned positions (they are rotated into q and k)";
+      return {m.n_heads, 1, true, false, false};
     case Site::kMlpPreLinear:
-      return "; its MLP has no gate, so hook_pre is all that goes into the activation";
+      if (!m.gated_mlp) return none;
+      [[fallthrough]];
+    case Site::kMlpPre:
+    case Site::kMlpPost:
+      if (moe) return {m.n_experts_used, m.d_mlp, false, false, false};
+      return {1, m.d_mlp};
+    case Site::kPosEmbed:
+      return m.learned_positions ? Inside{1, m.d_model} : none;
     case Site::kRouterLogits:
+      return moe ? Inside{1, m.n_experts} : none;
     case Site::kExpertIndices:
     case Site::kExpertWeights:
-      return "; it is no mixture of experts";
+      return moe ? Inside{1, m.n_experts_used} : none;
+    case Site::kLogits:
+      return {1, m.vocab};
     default:
-      return "";
+      return {1, m.d_model};
   }
 }
 
-struct Wanted {
+// One tap of the capture: where its values go, counted in floats from the first tensor on.
+struct Planned {
   trace::TapName tap;
+  Inside inside;
+  std::vector<int32_t> units;  // the chosen ones, of heads; empty: all
   std::vector<int64_t> shape;
+  int64_t offset = 0;
+
+  int64_t kept_units() const {
+    return units.empty() ? inside.units : static_cast<int64_t>(units.size());
+  }
 };
 
-Result<std::vector<Wanted>> plan(const std::vector<std::string>& taps, const arch::ModelShape& m,
-                                 int64_t n) {
-  std::vector<Wanted> out;
-  if (taps.empty()) {
-    return Error{ErrorCode::kInvalidArgument, "no tap was named; for example: logits", "taps"};
+struct Plan {
+  std::vector<Planned> taps;
+  int64_t floats = 0;
+  std::array<std::vector<int>, trace::kSiteCount> at;  // [site][layer + 1]; −1: not wanted
+
+  int find(Site site, int layer) const {
+    const std::vector<int>& of_site = at[static_cast<size_t>(site)];
+    const auto i = static_cast<size_t>(layer + 1);
+    return i < of_site.size() ? of_site[i] : -1;
   }
-  for (const std::string& text : taps) {
-    CUTAWAY_ASSIGN(const trace::TapName tap,
-                   trace::parse_tap_name(text, static_cast<int>(m.n_layers)));
-    const auto same = [&](const Wanted& w) {
-      return w.tap.site == tap.site && w.tap.layer == tap.layer;
-    };
-    if (std::any_of(out.begin(), out.end(), same)) {
-      return Error{ErrorCode::kInvalidArgument, "tap " + text + " is named twice", "taps"};
-    }
-    Wanted wanted{tap, {1}};
+};
+
+Plan make_plan(const CaptureJob& job, const arch::ModelShape& m) {
+  Plan out;
+  std::vector<int32_t> kv_heads;
+  for (const int32_t head : job.selection.heads) {
+    const auto kv = static_cast<int32_t>(head / (m.n_heads / m.n_kv_heads));
+    if (kv_heads.empty() || kv_heads.back() != kv) kv_heads.push_back(kv);
+  }
+  if (static_cast<int64_t>(kv_heads.size()) == m.n_kv_heads) kv_heads.clear();
+  for (const trace::TapName& tap : job.selection.taps) {
+    Planned p{tap, inside_of(tap.site, m), {}, {1}};
+    if (p.inside.query_heads) p.units = job.selection.heads;
+    if (p.inside.kv_heads) p.units = kv_heads;
+    const int64_t rows = job.range.size();
     if (is_attention_map(tap.site)) {
-      wanted.shape.insert(wanted.shape.end(), {m.n_heads, n, n});
+      p.shape.insert(p.shape.end(), {p.kept_units(), rows, job.range.end});
     } else {
-      const std::vector<int64_t> inner = inner_shape(tap.site, m);
-      if (inner.empty()) {
-        return Error{ErrorCode::kUnsupported,
-                     "this model has no such tap: " + text + why_absent(tap.site), "taps"};
-      }
-      wanted.shape.push_back(n);
+      p.shape.push_back(rows);
+      if (!p.inside.flat) p.shape.push_back(p.kept_units());
       // hook_tokens is b,pos; everything else has what a position holds.
-      if (tap.site != Site::kTokens) {
-        wanted.shape.insert(wanted.shape.end(), inner.begin(), inner.end());
-      }
+      if (tap.site != Site::kTokens) p.shape.push_back(p.inside.width);
     }
-    out.push_back(std::move(wanted));
+    p.offset = out.floats;
+    int64_t elements = 1;
+    for (const int64_t d : p.shape) elements *= d;
+    out.floats += elements;
+    std::vector<int>& of_site = out.at[static_cast<size_t>(tap.site)];
+    of_site.resize(static_cast<size_t>(m.n_layers) + 1, -1);
+    of_site[static_cast<size_t>(tap.layer + 1)] = static_cast<int>(out.taps.size());
+    out.taps.push_back(std::move(p));
   }
   return out;
 }
 
 class CaptureProbe final : public trace::Probe {
  public:
-  CaptureProbe(const std::vector<Wanted>& wanted, formats::SafetensorsWriter& writer, int64_t n)
-      : wanted_(wanted), writer_(writer), n_(n) {}
+  CaptureProbe(const Plan& plan, const CaptureJob& job, float* base, ThreadPool& pool)
+      : plan_(plan), heads_(job.selection.heads), range_(job.range), base_(base), pool_(pool) {}
 
-  bool wants(Site site, int layer) const override { return find(site, layer) >= 0; }
+  bool wants(Site site, int layer) const override { return plan_.find(site, layer) >= 0; }
+  trace::TapPart part(Site, int) const override { return {range_.begin, range_.end, heads_}; }
+
+  trace::MapMemory map_memory(Site site, int layer) override {
+    const Planned& p = plan_.taps[static_cast<size_t>(plan_.find(site, layer))];
+    trace::MapMemory out;
+    out.data = base_ + p.offset;
+    out.begin = range_.begin;
+    out.end = out.cols = range_.end;
+    out.head_stride = range_.size() * range_.end;
+    out.heads = heads_;
+    out.zeroed = true;
+    return out;
+  }
 
   void observe(const trace::TapEvent& event) override {
-    const int64_t start = now_ns();
-    const int index = find(event.site, event.layer);
+    CUTAWAY_SPAN(span, "inspect::CaptureProbe::observe", "site", static_cast<int>(event.site),
+                 "layer", event.layer);
+    const Planned& p = plan_.taps[static_cast<size_t>(plan_.find(event.site, event.layer))];
     if (is_attention_map(event.site)) {
-      write_map(static_cast<size_t>(index), event);
+      copy_map(p, event);
     } else {
-      const int64_t inner = event.values.row_elements();
-      for (int64_t i = 0; i < event.values.rows(); ++i) {
-        writer_.write(static_cast<size_t>(index), (event.first_position + i) * inner,
-                      {event.values.row(i), static_cast<size_t>(inner)});
-      }
+      copy_rows(p, event);
     }
-    write_ns += now_ns() - start;
+    CUTAWAY_OUT(span, "values", event.values);
   }
-
-  int64_t write_ns = 0;
 
  private:
-  int find(Site site, int layer) const {
-    for (size_t i = 0; i < wanted_.size(); ++i) {
-      if (wanted_[i].tap.site == site && wanted_[i].tap.layer == layer) return static_cast<int>(i);
-    }
-    return -1;
+  // The rows of an event that lie in the range.
+  trace::TapRange rows_of(const trace::TapEvent& event, int64_t n) const {
+    const int64_t begin = std::clamp<int64_t>(range_.begin - event.first_position, 0, n);
+    return {begin, std::clamp<int64_t>(range_.end - event.first_position, begin, n)};
   }
 
-  // {heads, q, k} of one chunk into {heads, n, n}: keys after the chunk are unseen.
-  void write_map(size_t index, const trace::TapEvent& event) {
+  void copy_rows(const Planned& p, const trace::TapEvent& event) {
+    const trace::TapRange rows = rows_of(event, event.values.rows());
+    const int64_t width = p.inside.width, kept = p.kept_units();
+    // The event has all units, or those that were asked for.
+    const bool whole = p.units.empty() || !event.heads.empty();
+    const int64_t row_elements = event.values.row_elements();
+    float* const to =
+        base_ + p.offset + (event.first_position + rows.begin - range_.begin) * kept * width;
+    constexpr int64_t kFloatsPerChunk = int64_t{1} << 15;
+    const int64_t step = std::max<int64_t>(1, kFloatsPerChunk / std::max<int64_t>(1, row_elements));
+    const int64_t chunks = (rows.size() + step - 1) / step;
+    pool_.parallel_for(static_cast<size_t>(chunks), [&](size_t chunk) noexcept {
+      const int64_t first = static_cast<int64_t>(chunk) * step;
+      const int64_t n = std::min(step, rows.size() - first);
+      const float* from = event.values.data + (rows.begin + first) * row_elements;
+      float* out = to + first * kept * width;
+      if (whole) {
+        std::memcpy(out, from, static_cast<size_t>(n * row_elements) * sizeof(float));
+        return;
+      }
+      for (int64_t i = 0; i < n; ++i, from += row_elements) {
+        for (const int32_t unit : p.units) {
+          std::memcpy(out, from + unit * width, static_cast<size_t>(width) * sizeof(float));
+          out += width;
+        }
+      }
+    });
+  }
+
+  // {heads, q, k} of one chunk: keys after the chunk are unseen.
+  void copy_map(const Planned& p, const trace::TapEvent& event) {
     const Shape& shape = event.values.shape;
+    const trace::TapRange rows = rows_of(event, shape[1]);
     const float unseen =
         event.site == Site::kAttnScores ? -std::numeric_limits<float>::infinity() : 0.0f;
-    std::vector<float> row(static_cast<size_t>(n_));
-    for (int64_t h = 0; h < shape[0]; ++h) {
-      for (int64_t q = 0; q < shape[1]; ++q) {
-        std::fill(row.begin(), row.end(), unseen);
-        std::copy_n(event.values.data + (h * shape[1] + q) * shape[2], shape[2], row.begin());
-        writer_.write(index, (h * n_ + event.first_position + q) * n_, row);
+    const int64_t cols = range_.end, keys = std::min(shape[2], cols);
+    for (int64_t i = 0; i < p.kept_units(); ++i) {
+      int64_t from_head = p.units.empty() ? i : p.units[static_cast<size_t>(i)];
+      if (!event.heads.empty()) {
+        const auto it = std::lower_bound(event.heads.begin(), event.heads.end(), from_head);
+        from_head = it - event.heads.begin();
+      }
+      for (int64_t q = rows.begin; q < rows.end; ++q) {
+        float* out =
+            base_ + p.offset + (i * range_.size() + event.first_position + q - range_.begin) * cols;
+        std::copy_n(event.values.data + (from_head * shape[1] + q) * shape[2], keys, out);
+        std::fill_n(out + keys, cols - keys, unseen);
       }
     }
   }
 
-  const std::vector<Wanted>& wanted_;
-  formats::SafetensorsWriter& writer_;
-  int64_t n_;
+  const Plan& plan_;
+  const std::vector<int32_t>& heads_;
+  trace::TapRange range_;
+  float* base_;
+  ThreadPool& pool_;
 };
 
-}  // namespace
-
-Status check_taps(const std::vector<std::string>& taps, const arch::ModelShape& shape) {
-  CUTAWAY_SPAN(span, "inspect::check_taps", "taps", taps.size());
-  CUTAWAY_ASSIGN(const std::vector<Wanted> wanted, plan(taps, shape, 1));
-  CUTAWAY_OUT(span, "wanted", wanted.size());
-  return {};
+// The passes of a capture: nothing after the range, logits within it alone.
+Status run_passes(inference::Runner& runner, kv::PagePool& pool, std::span<const int32_t> tokens,
+                  const CaptureJob& job, bool logits, std::vector<trace::Probe*> probes) {
+  inference::SequenceState sequence(pool);
+  runner.set_probes(std::move(probes));
+  Status status;
+  for (int64_t at = 0; at < job.range.end && status.ok();) {
+    const bool within = at >= job.range.begin;
+    const int64_t end = logits && !within ? job.range.begin : job.range.end;
+    const int64_t count = std::min(job.chunk, end - at);
+    const inference::StepInput input{
+        &sequence, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
+        logits && within ? inference::WantLogits::kAll : inference::WantLogits::kNone};
+    auto rows = runner.step(std::span(&input, 1));
+    if (!rows.ok()) status = rows.error();
+    at += count;
+  }
+  runner.set_probes({});
+  return status;
 }
 
-Result<CaptureOutcome> capture(inference::Runner& runner, kv::PagePool& pool,
-                               std::span<const int32_t> tokens,
-                               const std::vector<std::string>& taps, int64_t chunk,
-                               const std::string& path, const std::vector<trace::Probe*>& others) {
-  CUTAWAY_SPAN(span, "inspect::capture", "tokens", tokens, "taps", taps.size(), "path", path);
+Status check(std::span<const int32_t> tokens, const CaptureJob& job) {
   if (tokens.empty()) {
     return Error{ErrorCode::kInvalidArgument, "the text is empty (0 tokens)", "text"};
   }
-  const auto n = static_cast<int64_t>(tokens.size());
-  CUTAWAY_ASSIGN(const std::vector<Wanted> wanted, plan(taps, runner.model().shape(), n));
+  if (job.selection.taps.empty() && job.top == 0) {
+    return Error{ErrorCode::kInvalidArgument, "no tap was named; for example: logits", "taps"};
+  }
+  if (job.top < 0 || job.top > kernels::kMaxTopKeys) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "attention_top is " + std::to_string(job.top) + ", must be 1 to " +
+                     std::to_string(kernels::kMaxTopKeys),
+                 "attention_top"};
+  }
+  return {};
+}
+
+std::string list_text(const std::vector<int32_t>& list) {
+  if (list.empty()) return "all";
+  std::string out;
+  for (const int32_t i : list) out += (out.empty() ? "" : ",") + std::to_string(i);
+  return out;
+}
+
+bool wants_logits(const CaptureJob& job) {
+  return std::any_of(job.selection.taps.begin(), job.selection.taps.end(),
+                     [](const trace::TapName& tap) { return tap.site == Site::kLogits; });
+}
+
+}  // namespace
+
+Result<trace::TapSelection> select_taps(const trace::TapQuery& query,
+                                        const arch::ModelShape& shape) {
+  CUTAWAY_SPAN(span, "inspect::select_taps", "names", query.names.size());
+  trace::TapDomain domain;
+  domain.n_layers = static_cast<int>(shape.n_layers);
+  domain.n_heads = static_cast<int>(shape.n_heads);
+  for (int i = 0; i < trace::kSiteCount; ++i) {
+    domain.sites[static_cast<size_t>(i)] = inside_of(static_cast<Site>(i), shape).units > 0;
+  }
+  CUTAWAY_ASSIGN(trace::TapSelection out, trace::parse_taps(query, domain));
+  CUTAWAY_OUT(span, "taps", out.taps.size());
+  return out;
+}
+
+Result<CaptureOutcome> capture(inference::Runner& runner, kv::PagePool& pool,
+                               std::span<const int32_t> tokens, const CaptureJob& job,
+                               const std::string& path, const std::vector<trace::Probe*>& others) {
+  CUTAWAY_SPAN(span, "inspect::capture", "tokens", tokens, "taps", job.selection.taps.size(),
+               "path", path);
+  CUTAWAY_TRY(check(tokens, job));
+  const arch::ModelShape& m = runner.model().shape();
+  const Plan plan = make_plan(job, m);
   CaptureOutcome out;
   std::vector<formats::SafetensorsWriter::Tensor> tensors;
-  bool logits_wanted = false;
-  for (const Wanted& w : wanted) {
-    const std::string name = trace::tap_name(w.tap.site, w.tap.layer);
-    tensors.push_back({name, w.shape});
-    out.taps.push_back({name, w.shape});
-    logits_wanted = logits_wanted || w.tap.site == Site::kLogits;
+  for (const Planned& p : plan.taps) {
+    tensors.push_back({trace::tap_name(p.tap.site, p.tap.layer), p.shape});
   }
+  AttentionTop top(job.top, m.n_layers, job.selection.layers);
+  if (job.top > 0) {
+    for (auto& tensor : top.tensors(job.selection.heads, m.n_heads, job.range)) {
+      tensors.push_back(std::move(tensor));
+    }
+  }
+  for (const auto& tensor : tensors) out.taps.push_back({tensor.name, tensor.shape, tensor.dtype});
+  const int64_t creating = now_ns();
   CUTAWAY_ASSIGN(
       formats::SafetensorsWriter writer,
       formats::SafetensorsWriter::create(
-          path, tensors, {{"format", "cutaway capture"}, {"kernels", runner.table().name}}));
-  CaptureProbe probe(wanted, writer, n);
-  inference::SequenceState sequence(pool);
+          path, tensors,
+          {{"format", "cutaway capture"},
+           {"kernels", runner.table().name},
+           {"layers", list_text(job.selection.layers)},
+           {"heads", list_text(job.selection.heads)},
+           {"positions", std::to_string(job.range.begin) + ":" + std::to_string(job.range.end)}}));
+  CUTAWAY_ASSIGN(float* const base, writer.map());
+  CaptureProbe probe(plan, job, base, runner.pool());
   std::vector<trace::Probe*> probes = others;
   probes.push_back(&probe);
-  runner.set_probes(std::move(probes));
+  if (job.top > 0) probes.push_back(&top);
   const int64_t start = now_ns();
-  Status status;
-  for (int64_t at = 0; at < n && status.ok(); at += chunk) {
-    const int64_t count = std::min(chunk, n - at);
-    const inference::StepInput input{
-        &sequence, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
-        logits_wanted ? inference::WantLogits::kAll : inference::WantLogits::kNone};
-    auto rows = runner.step(std::span(&input, 1));
-    if (!rows.ok()) status = rows.error();
-  }
-  runner.set_probes({});
-  CUTAWAY_TRY(status);
-  out.write_ns = probe.write_ns;
-  out.forward_ns = now_ns() - start - out.write_ns;
-  const int64_t committing = now_ns();
-  CUTAWAY_TRY(writer.commit());
-  out.write_ns += now_ns() - committing;
+  CUTAWAY_TRY(run_passes(runner, pool, tokens, job, wants_logits(job), std::move(probes)));
+  const int64_t computed = now_ns();
+  if (job.top > 0) CUTAWAY_TRY(top.check(job.range));
+  if (job.top > 0) top.write(writer, plan.taps.size(), job.selection.heads, job.range);
+  CUTAWAY_TRY(writer.commit(formats::SafetensorsWriter::Durability::kCached));
+  out.forward_ns = computed - start;
+  out.write_ns = start - creating + now_ns() - computed;
   CUTAWAY_OUT(span, "taps", out.taps.size(), "forward_ns", out.forward_ns);
+  return out;
+}
+
+Result<MemoryCapture> capture_in_memory(inference::Runner& runner, kv::PagePool& pool,
+                                        std::span<const int32_t> tokens, const CaptureJob& job,
+                                        const std::vector<trace::Probe*>& others) {
+  CUTAWAY_SPAN(span, "inspect::capture_in_memory", "tokens", tokens, "taps",
+               job.selection.taps.size());
+  CUTAWAY_TRY(check(tokens, job));
+  const Plan plan = make_plan(job, runner.model().shape());
+  MemoryCapture out;
+  auto* base =
+      reinterpret_cast<float*>(out.memory.take(static_cast<size_t>(plan.floats) * sizeof(float)));
+  if (base == nullptr) {
+    return Error{ErrorCode::kTooLarge,
+                 "the taps take " + std::to_string(plan.floats * 4) + " bytes, which are not there",
+                 "taps"};
+  }
+  CaptureProbe probe(plan, job, base, runner.pool());
+  std::vector<trace::Probe*> probes = others;
+  probes.push_back(&probe);
+  const int64_t start = now_ns();
+  CUTAWAY_TRY(run_passes(runner, pool, tokens, job, wants_logits(job), std::move(probes)));
+  out.outcome.forward_ns = now_ns() - start;
+  for (const Planned& p : plan.taps) {
+    out.outcome.taps.push_back(
+        {trace::tap_name(p.tap.site, p.tap.layer), p.shape, "F32", base + p.offset});
+  }
+  CUTAWAY_OUT(span, "taps", out.outcome.taps.size());
   return out;
 }
 

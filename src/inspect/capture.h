@@ -1,4 +1,5 @@
-// Any tap of a text, written to a .safetensors file as it is computed.
+// Any tap of a text, or of some of its positions, heads and layers: into a .safetensors file, or
+// into memory. Every value is written once, to its place: maps by the kernels themselves.
 #pragma once
 
 #include <cstdint>
@@ -6,32 +7,51 @@
 #include <string>
 #include <vector>
 
+#include "base/large_memory.h"
 #include "inference/runner.h"
+#include "trace/tap_selection.h"
 
 namespace cutaway::inspect {
 
 struct CapturedTap {
   std::string name;            // as TransformerLens names it
   std::vector<int64_t> shape;  // leading dimension: one sequence
+  const char* dtype = "F32";
+  const void* data = nullptr;  // of a capture in memory
 };
 
 struct CaptureOutcome {
   std::vector<CapturedTap> taps;
-  int64_t forward_ns = 0;  // the pass itself, writing apart
-  int64_t write_ns = 0;
+  int64_t forward_ns = 0;  // the pass, with the taps
+  int64_t write_ns = 0;    // what the file took beside it
 };
 
-// Error kInvalidArgument or kUnsupported when one of the taps is not there, or there is none.
-Status check_taps(const std::vector<std::string>& taps, const arch::ModelShape& shape);
+// The selection that `query` means for a model. Errors: those of trace::parse_taps.
+Result<trace::TapSelection> select_taps(const trace::TapQuery& query,
+                                        const arch::ModelShape& shape);
 
-// Runs `tokens` through the runner in chunks of `chunk` and writes the named taps to `path`.
-// Errors: kInvalidArgument (an unknown tap, one named twice, no tokens), kUnsupported (a tap that
-// this version does not fire), kTooLarge, kIo. The file appears whole or not at all. `others` watch
-// the same passes.
+struct CaptureJob {
+  trace::TapSelection selection;
+  trace::TapRange range;  // positions; those after it are not computed
+  int64_t top = 0;        // keys of each row in the standing form of attention; 0: without it
+  int64_t chunk = 512;    // tokens a pass
+};
+
+// Runs `tokens` through the runner and writes the taps to `path`. Errors: kInvalidArgument (no
+// tokens, no taps), kTooLarge, kIo. The file appears whole or not at all. `others` watch the same
+// passes.
 Result<CaptureOutcome> capture(inference::Runner& runner, kv::PagePool& pool,
-                               std::span<const int32_t> tokens,
-                               const std::vector<std::string>& taps, int64_t chunk,
+                               std::span<const int32_t> tokens, const CaptureJob& job,
                                const std::string& path,
                                const std::vector<trace::Probe*>& others = {});
+
+// The same into memory, which holds the values for as long as it lives.
+struct MemoryCapture {
+  CaptureOutcome outcome;
+  LargeArena memory{size_t{1} << 21};
+};
+Result<MemoryCapture> capture_in_memory(inference::Runner& runner, kv::PagePool& pool,
+                                        std::span<const int32_t> tokens, const CaptureJob& job,
+                                        const std::vector<trace::Probe*>& others = {});
 
 }  // namespace cutaway::inspect

@@ -1,0 +1,138 @@
+// What captures cost: a prompt alone, with attention and hidden states kept, with every tap kept,
+// and with the standing form of attention; then tokens of an answer without and with that. In
+// memory, in one process, in turn; prints the medians as JSON.
+//
+//   capture_bench MODEL.gguf [TOKENS [THREADS [ROUNDS]]]
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "inspect/attention_top.h"
+#include "inspect/capture.h"
+#include "kernels/table.h"
+#include "model/loaded_model.h"
+
+namespace cutaway {
+namespace {
+
+constexpr int64_t kDecodeSteps = 64, kTopKeys = 8;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+class Bench {
+ public:
+  Bench(const model::LoadedModel& model, const kernels::KernelTable& table, ThreadPool& pool,
+        int64_t n)
+      : runner_(model, table, pool, false),
+        shape_(model.shape()),
+        pages_({shape_.n_layers, shape_.n_kv_heads, shape_.d_head, shape_.d_head,
+                kernels::KvType::kF16},
+               (n + kDecodeSteps) / kernels::kTilePositions + 2) {
+    for (int64_t i = 0; i < n; ++i) {
+      tokens_.push_back(
+          static_cast<int32_t>((i * 7919 + 13) % std::min<int64_t>(shape_.vocab, 30000)));
+    }
+  }
+
+  double prefill(std::vector<trace::Probe*> probes) {
+    inference::SequenceState sequence(pages_);
+    return step(sequence, tokens_, std::move(probes));
+  }
+
+  double captured(const std::vector<std::string>& names) {
+    inspect::CaptureJob job;
+    job.selection = *inspect::select_taps({names, "", "", "", ""}, shape_);
+    job.range = *job.selection.range_of_text(static_cast<int64_t>(tokens_.size()));
+    const auto capture = inspect::capture_in_memory(runner_, pages_, tokens_, job);
+    return capture.ok() ? static_cast<double>(capture->outcome.forward_ns) / 1e6 : -1;
+  }
+
+  double with_top() {
+    inspect::AttentionTop top(kTopKeys, shape_.n_layers, {});
+    return prefill({&top});
+  }
+
+  // Milliseconds a token.
+  double decode(bool top) {
+    inference::SequenceState sequence(pages_);
+    step(sequence, tokens_, {});
+    inspect::AttentionTop keeper(kTopKeys, shape_.n_layers, {});
+    const int32_t token = 11;
+    double total = 0;
+    for (int64_t i = 0; i < kDecodeSteps; ++i) {
+      total += step(sequence, {&token, 1},
+                    top ? std::vector<trace::Probe*>{&keeper} : std::vector<trace::Probe*>{});
+    }
+    return total / static_cast<double>(kDecodeSteps);
+  }
+
+ private:
+  double step(inference::SequenceState& sequence, std::span<const int32_t> tokens,
+              std::vector<trace::Probe*> probes) {
+    runner_.set_probes(std::move(probes));
+    const inference::StepInput input{&sequence, tokens, inference::WantLogits::kLast};
+    const int64_t start = now_ns();
+    const bool ok = runner_.step(std::span(&input, 1)).ok();
+    const double ms = static_cast<double>(now_ns() - start) / 1e6;
+    runner_.set_probes({});
+    return ok ? ms : -1;
+  }
+
+  inference::Runner runner_;
+  arch::ModelShape shape_;
+  kv::PagePool pages_;
+  std::vector<int32_t> tokens_;
+};
+
+int run(int argc, char** argv) {
+  const auto number = [&](int i, int64_t otherwise) {
+    return argc > i ? std::atoll(argv[i]) : otherwise;
+  };
+  if (argc < 2) {
+    std::fprintf(stderr, "usage: capture_bench MODEL.gguf [TOKENS [THREADS [ROUNDS]]]\n");
+    return 2;
+  }
+  ThreadPool pool(static_cast<int>(number(3, 2)));
+  auto model = model::LoadedModel::load(argv[1], pool, {});
+  if (!model.ok()) {
+    std::fprintf(stderr, "%s\n", model.error().message.c_str());
+    return 1;
+  }
+  const auto selection = kernels::select_table("");
+  Bench bench(**model, *selection->table, pool, number(2, 512));
+  const std::pair<const char*, std::function<double()>> kinds[] = {
+      {"prefill_ms", [&] { return bench.prefill({}); }},
+      {"attention_hidden_ms",
+       [&] { return bench.captured({"pattern", "hook_embed", "resid_post"}); }},
+      {"all_ms", [&] { return bench.captured({"all"}); }},
+      {"top_ms", [&] { return bench.with_top(); }},
+      {"decode_ms", [&] { return bench.decode(false); }},
+      {"decode_top_ms", [&] { return bench.decode(true); }}};
+  std::vector<std::vector<double>> times(std::size(kinds));
+  const int64_t rounds = number(4, 7);
+  for (int64_t round = 0; round < rounds + 1; ++round) {
+    for (size_t i = 0; i < std::size(kinds); ++i) {
+      const double ms = kinds[i].second();
+      if (round > 0) times[i].push_back(ms);  // the first one warms up
+    }
+  }
+  std::printf("{");
+  for (size_t i = 0; i < std::size(kinds); ++i) {
+    std::printf("%s\"%s\": %.3f", i == 0 ? "" : ", ", kinds[i].first, median(times[i]));
+  }
+  std::printf("}\n");
+  return 0;
+}
+
+}  // namespace
+}  // namespace cutaway
+
+int main(int argc, char** argv) { return cutaway::run(argc, argv); }
