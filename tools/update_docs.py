@@ -37,6 +37,7 @@ BLOCK = re.compile(r"(<!-- run: (?P<command>.+?) -->\n(?:<!-- show: (?P<show>[-\
                    r"```[a-z]*\n)(?P<body>.*?)(^```$)", re.DOTALL | re.MULTILINE)
 # What differs from run to run or from machine to machine, and never means that the text is wrong.
 VOLATILE = [
+    re.compile(r"read_record OUT line=\"[^\"]*\""),  # where the model came from
     re.compile(r"\"?\b\w*(ms|_tps|_mb|_gbps|_gops)\"?[:=] ?[\d.]+"),
     re.compile(r"\bthreads=\d+"),
     re.compile(r"\bsha256=\"[0-9a-f]*\""),  # nothing where the model was not pulled

@@ -382,7 +382,7 @@ def test_capture_help_names_every_tap_that_is_written():
             group = whole[:whole.rfind(".")] if "." in whole else group
             names.append(whole)
     names = [name.format(l=1) for name in names]
-    assert len(names) == len(set(names)) == 28, names
+    assert len(names) == len(set(names)) == 29, names
     mixture = ["-m", str(program.GOLDEN / "mixtral-8-use-2.gguf")]
     routed = ["blocks.1.mlp." + name for name in ("hook_router_logits", "hook_expert_indices", "hook_expert_weights")]
     for model, written in ((mixture, names), (TINY, [name for name in names if name not in routed])):

@@ -196,7 +196,7 @@ OTHERS = [
     WrongUse("no taps", ["capture", "-m", "tiny.gguf", "hi", "-o", "o.safetensors"], USAGE, ("--taps", "logits")),
     WrongUse("an unknown tap", ["capture", "-m", "tiny.gguf", "hi", "--taps", "logit", "-o", "o.safetensors"],
              USAGE, ("logit", "logits")),
-    WrongUse("a head that is not there",
+    WrongUse("a head to capture that is not there",
              ["capture", "-m", "tiny.gguf", "hi", "--taps", "pattern", "--heads", "0,99", "-o", "o.safetensors"],
              USAGE, ("heads", "99", "from 0 to")),
     WrongUse("positions that are not there",
