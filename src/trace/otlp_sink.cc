@@ -7,7 +7,7 @@
 namespace cutaway::trace {
 namespace {
 
-constexpr size_t kSpansPerLine = 512;
+constexpr size_t kSpansPerLine = 128;  // some 60 KB, which a killed process may lose
 
 class OtlpSink final : public FileSink {
  public:

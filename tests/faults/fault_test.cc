@@ -223,7 +223,7 @@ class Faults : public ::testing::Test {
 TEST_F(Faults, EveryAllocationOfLoading) {
   const Tally tally = fail_each(kMemory, kSanitized ? 17 : 1, "llama-mqa", [] { return load(); });
   print("memory", tally);
-  EXPECT_GT(tally.errors, kSanitized ? 50 : 500);
+  EXPECT_GT(tally.errors, kSanitized ? 30 : 500);
 }
 
 // ---- answers, each in a process of its own ----
@@ -248,9 +248,13 @@ void on_terminate() {
   const int n = ::backtrace(frames, 64);
   char** names = ::backtrace_symbols(frames, n);
   for (int i = 0; i < n; ++i) {
-    // nlohmann::…::json_value::destroy
-    if (std::strstr(names[i], "nlohmann") != nullptr && std::strstr(names[i], "destroy") != nullptr)
-      ::_exit(kInJson);
+    // A function of nlohmann's, or of a container of its values; that json_value::destroy() is
+    // among them is not always to be seen: it may be in line.
+    const bool in_json = std::strstr(names[i], "(_ZN8nlohmann") != nullptr ||
+                         std::strstr(names[i], "(_ZNK8nlohmann") != nullptr ||
+                         (std::strstr(names[i], "(_ZNSt") != nullptr &&
+                          std::strstr(names[i], "N8nlohmann") != nullptr);
+    if (in_json) ::_exit(kInJson);
   }
   for (int i = 0; i < n; ++i) std::fprintf(stderr, "  %s\n", names[i]);
   ::_exit(kTerminated);

@@ -176,16 +176,16 @@ class Compare(unittest.TestCase):
     def test_a_set_writes_a_document_for_every_file_that_the_tables_take(self):
         home = self.folder / "home"
         for path in ("models/smollm2-135m.gguf", *(f"peers/types/smollm2-135m-{t}.gguf"
-                                                   for t in ("q4_0", "q8_0", "f16"))):
+                                                   for t in ("q4_0", "q8_0", "f16", "q4_k_m", "q5_0",
+                                                             "q5_1", "iq4_nl"))):
             (home / path).parent.mkdir(parents=True, exist_ok=True)
             (home / path).write_bytes(path.encode())
         with self.at_home(home):
             self.run_compare("--set", "targets", "--reps", "1", "--results", str(self.folder / "results"),
                              model=False)
         written = sorted(p.name for p in (self.folder / "results").iterdir())
-        self.assertEqual(written, ["smollm2-135m-f16.json", "smollm2-135m-q4_0.json",
-                                   "smollm2-135m-q4_1-trace.json", "smollm2-135m-q4_1.json",
-                                   "smollm2-135m-q8_0.json"])
+        self.assertEqual(written, [f"smollm2-135m-{t}.json" for t in (
+            "f16", "iq4_nl", "q4_0", "q4_1-trace", "q4_1", "q4_k_m", "q5_0", "q5_1", "q8_0")])
         main = json.loads((self.folder / "results" / "smollm2-135m-q4_1.json").read_text())
         self.assertEqual(len(main["tests"]), 13)
         for language in figures.WORDS:
@@ -201,6 +201,7 @@ class Compare(unittest.TestCase):
         documents = [json.loads(p.read_text()) for p in sorted((self.folder / "results").iterdir())]
         self.assertEqual([d["model"]["file"] for d in documents],
                          ["llama-2-7b-q4_1-random.gguf", "qwen2.5-1.5b-q4_1-random.gguf",
+                          "qwen2.5-1.5b-q4_k-random.gguf", "qwen2.5-1.5b-q6_k-random.gguf",
                           "qwen2.5-1.5b-q8_0-random.gguf"])
         self.assertEqual([(r["test"], r["threads"]) for r in documents[0]["tests"]], [("pp128", 2), ("tg32", 2)])
 
