@@ -86,7 +86,7 @@ function stageNodes(ledger) {
     el('tbody', {}, ledger.stages.map(stage => {
       const gone = stage.before.mass - stage.after.mass;
       return el('tr', {},
-        el('td', {}, stage.name, el('div', { class: 'hint num' }, Object.entries(stage.params).map(([key, value]) => `${key} ${typeof value === 'object' ? JSON.stringify(value) : value}`).join(', '))),
+        el('td', {}, stage.name, el('div', { class: 'hint num' }, Object.entries(stage.params).map(([key, value]) => `${key} ${typeof value === 'object' ? JSON.stringify(value) : typeof value === 'number' ? Number(value.toPrecision(6)) : value}`).join(', '))),
         el('td', { class: 'n' }, String(stage.before.count)), el('td', { class: 'n' }, String(stage.after.count)),
         el('td', {}, gone > 0 ? el('div', { class: 'num' }, `${percent(gone)} ${word('mass')}`) : null,
           el('span', { class: 'mono hint' }, stage.removed.slice(0, 6).map(entry => plain(piece(entry.id))).join('  '))));
