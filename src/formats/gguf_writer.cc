@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -150,10 +151,21 @@ class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& target) {
     static std::atomic<uint32_t> counter{0};
-    path_ = fmt::format("{}.{}.{}.part", target, ::getpid(), counter.fetch_add(1));
     remove_stale(target);
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (fd_ >= 0) ::flock(fd_, LOCK_EX | LOCK_NB);  // until closed: somebody is writing this
+    for (int tries = 0; tries < 16; ++tries) {
+      path_ = fmt::format("{}.{}.{}.part", target, ::getpid(), counter.fetch_add(1));
+      fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+      if (fd_ < 0) return;
+      // Held until closed: somebody is writing this. Another writer may have come before the lock,
+      // and taken the new file for a stale one.
+      while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+      }
+      struct stat status{};
+      if (::fstat(fd_, &status) != 0 || status.st_nlink > 0) return;
+      ::close(fd_);
+      fd_ = -1;
+    }
+    errno = EBUSY;
   }
   ~TemporaryFile() {
     if (fd_ < 0) return;
@@ -196,7 +208,6 @@ class TemporaryFile {
     const std::filesystem::path path(target);
     const std::string begin = path.filename().string() + ".";
     std::error_code error;
-    std::vector<std::string> stale;
     const auto folder = path.parent_path().empty() ? "." : path.parent_path();
     for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
          it.increment(error)) {
@@ -210,10 +221,10 @@ class TemporaryFile {
                         middle.find_first_not_of("0123456789.") == std::string_view::npos;
       const int fd = ours ? ::open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
       if (fd < 0) continue;
-      if (::flock(fd, LOCK_EX | LOCK_NB) == 0) stale.push_back(it->path().string());
+      // Under the lock: a writer that waits for it then sees that its file has gone.
+      if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(it->path().c_str());
       ::close(fd);
     }
-    for (const std::string& name : stale) ::unlink(name.c_str());
   }
 
   // The disk works while the next bytes are made: the sync at the end is short, and a large file
