@@ -198,7 +198,8 @@ def check(name: str, model, path: Path, tokens: list[int], folder: Path) -> tupl
             expected = forward(model, tokens)
             handle.remove()
             (folder / "spec.json").write_text(json.dumps({"interventions": [item]}))
-            subprocess.run([BINARY, "capture", "-m", path, "--tokens", ",".join(map(str, tokens)), "--taps",
+            # LongRoPE's factors follow the context: it is what transformers sees, the text.
+            subprocess.run([BINARY, "capture", "-m", path, "-c", str(len(tokens)), "--tokens", ",".join(map(str, tokens)), "--taps",
                             "logits", "-o", folder / "out.safetensors", "--precise", "--intervene",
                             folder / "spec.json"], check=True, stdout=subprocess.DEVNULL)
             got = load_file(folder / "out.safetensors")["logits"][0]
