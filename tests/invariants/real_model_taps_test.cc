@@ -43,6 +43,32 @@ class Watcher final : public trace::Probe {
   std::function<bool(Site)> which_;
 };
 
+// As a capture asks: a few heads and positions, attention maps in memory of its own, and the
+// standing form beside them. None of it goes the way of a Watcher.
+class Selector final : public trace::Probe {
+ public:
+  bool wants(Site site, int) const override {
+    return site == Site::kAttnScores || site == Site::kPattern || site == Site::kResult;
+  }
+  trace::TapPart part(Site, int) const override { return {kBegin, kEnd, heads_}; }
+  trace::MapMemory map_memory(Site site, int) override {
+    ++maps;
+    std::vector<float>& to = site == Site::kPattern ? pattern : scores;
+    to.assign(heads_.size() * kRows * kEnd, 0.0f);
+    return {to.data(), kBegin, kEnd, kEnd, int64_t{kRows} * kEnd, heads_, true};
+  }
+  int64_t top_keys(int) const override { return 8; }
+  void observe(const trace::TapEvent&) override { ++events; }
+  void observe_top(const trace::AttentionTopEvent& event) override { tops += event.n; }
+
+  static constexpr int32_t kBegin = 5, kEnd = 77, kRows = kEnd - kBegin;
+  int64_t events = 0, maps = 0, tops = 0;
+  std::vector<float> scores, pattern;  // where the maps of a layer are computed
+
+ private:
+  std::vector<int32_t> heads_{0, 4};
+};
+
 class Toucher final : public trace::Editor {
  public:
   explicit Toucher(Site site) : site_(site) {}
@@ -114,6 +140,23 @@ TEST_F(RealModelTaps, WatchingAnyTapChangesNoBit) {
   // No absolute positions and no experts in this model.
   EXPECT_EQ(fired, trace::kSiteCount - 4);
   std::printf("%d taps watched, the bits of %zu logits each\n", fired, own.size());
+}
+
+TEST_F(RealModelTaps, ASelectionAndTheStandingFormChangeNoBit) {
+  const auto own = logits({}, {});
+  ThreadPool alone(1);
+  for (ThreadPool* pool : {&pool_, &alone}) {
+    Selector selector;
+    EXPECT_TRUE(own == logits({&selector}, {}, false, pool));
+    EXPECT_GT(selector.maps, 0);
+    EXPECT_GT(selector.events, 0) << "hook_result";
+    EXPECT_EQ(selector.tops, 79 * model_->shape().n_layers) << "a row of every position and layer";
+    // With somebody else at the same taps, maps are shown and not computed in place.
+    Selector beside;
+    Watcher all([](Site) { return true; });
+    EXPECT_TRUE(own == logits({&beside, &all}, {}, false, pool));
+    EXPECT_GT(beside.events, selector.events);
+  }
 }
 
 TEST_F(RealModelTaps, AnEditorThatChangesNothingLeavesEveryBit) {
