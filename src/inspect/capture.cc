@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "formats/safetensors_writer.h"
 #include "inspect/attention_top.h"
+#include "inspect/tap_layout.h"
 #include "trace/probe.h"
 #include "trace/trace.h"
 
@@ -16,69 +17,16 @@ namespace {
 
 using trace::Site;
 
-bool is_attention_map(Site site) { return site == Site::kAttnScores || site == Site::kPattern; }
-
-// What a position holds: `units` (heads, experts) of `width` values. units == 0: the model has no
-// such tap.
-struct Inside {
-  int64_t units = 1, width = 1;
-  bool query_heads = false, kv_heads = false;  // what the units are
-  bool flat = true;                            // the units are no dimension of their own
-};
-
-Inside inside_of(Site site, const arch::ModelShape& m) {
-  const bool moe = m.n_experts > 0;
-  const Inside none{0, 0};
-  switch (site) {
-    case Site::kTokens:
-    case Site::kLn1Scale:
-    case Site::kLn2Scale:
-    case Site::kLnFinalScale:
-      return {1, 1};
-    case Site::kQ:
-    case Site::kRotQ:
-    case Site::kZ:
-      return {m.n_heads, m.d_head, true, false, false};
-    case Site::kK:
-    case Site::kV:
-    case Site::kRotK:
-      return {m.n_kv_heads, m.d_head, false, true, false};
-    case Site::kResult:
-      return {m.n_heads, m.d_model, true, false, false};
-    case Site::kAttnScores:
-    case Site::kPattern:
-      return {m.n_heads, 1, true, false, false};
-    case Site::kMlpPreLinear:
-      if (!m.gated_mlp) return none;
-      [[fallthrough]];
-    case Site::kMlpPre:
-    case Site::kMlpPost:
-      if (moe) return {m.n_experts_used, m.d_mlp, false, false, false};
-      return {1, m.d_mlp};
-    case Site::kPosEmbed:
-      return m.learned_positions ? Inside{1, m.d_model} : none;
-    case Site::kRouterLogits:
-      return moe ? Inside{1, m.n_experts} : none;
-    case Site::kExpertIndices:
-    case Site::kExpertWeights:
-      return moe ? Inside{1, m.n_experts_used} : none;
-    case Site::kLogits:
-      return {1, m.vocab};
-    default:
-      return {1, m.d_model};
-  }
-}
-
 // One tap of the capture: where its values go, counted in floats from the first tensor on.
 struct Planned {
   trace::TapName tap;
-  Inside inside;
+  TapLayout layout;
   std::vector<int32_t> units;  // the chosen ones, of heads; empty: all
   std::vector<int64_t> shape;
   int64_t offset = 0;
 
   int64_t kept_units() const {
-    return units.empty() ? inside.units : static_cast<int64_t>(units.size());
+    return units.empty() ? layout.groups : static_cast<int64_t>(units.size());
   }
 };
 
@@ -103,17 +51,17 @@ Plan make_plan(const CaptureJob& job, const arch::ModelShape& m) {
   }
   if (static_cast<int64_t>(kv_heads.size()) == m.n_kv_heads) kv_heads.clear();
   for (const trace::TapName& tap : job.selection.taps) {
-    Planned p{tap, inside_of(tap.site, m), {}, {1}};
-    if (p.inside.query_heads) p.units = job.selection.heads;
-    if (p.inside.kv_heads) p.units = kv_heads;
+    Planned p{tap, tap_layout(tap.site, m).value_or(TapLayout{}), {}, {1}};
+    if (p.layout.of == TapLayout::Groups::kQueryHeads) p.units = job.selection.heads;
+    if (p.layout.of == TapLayout::Groups::kKvHeads) p.units = kv_heads;
     const int64_t rows = job.range.size();
-    if (is_attention_map(tap.site)) {
+    if (p.layout.map) {
       p.shape.insert(p.shape.end(), {p.kept_units(), rows, job.range.end});
     } else {
       p.shape.push_back(rows);
-      if (!p.inside.flat) p.shape.push_back(p.kept_units());
+      if (p.layout.of != TapLayout::Groups::kNone) p.shape.push_back(p.kept_units());
       // hook_tokens is b,pos; everything else has what a position holds.
-      if (tap.site != Site::kTokens) p.shape.push_back(p.inside.width);
+      if (tap.site != Site::kTokens) p.shape.push_back(p.layout.width);
     }
     p.offset = out.floats;
     int64_t elements = 1;
@@ -151,7 +99,7 @@ class CaptureProbe final : public trace::Probe {
     CUTAWAY_SPAN(span, "inspect::CaptureProbe::observe", "site", static_cast<int>(event.site),
                  "layer", event.layer);
     const Planned& p = plan_.taps[static_cast<size_t>(plan_.find(event.site, event.layer))];
-    if (is_attention_map(event.site)) {
+    if (p.layout.map) {
       copy_map(p, event);
     } else {
       copy_rows(p, event);
@@ -168,7 +116,7 @@ class CaptureProbe final : public trace::Probe {
 
   void copy_rows(const Planned& p, const trace::TapEvent& event) {
     const trace::TapRange rows = rows_of(event, event.values.rows());
-    const int64_t width = p.inside.width, kept = p.kept_units();
+    const int64_t width = p.layout.width, kept = p.kept_units();
     // The event has all units, or those that were asked for.
     const bool whole = p.units.empty() || !event.heads.empty();
     const int64_t row_elements = event.values.row_elements();
@@ -278,13 +226,7 @@ bool wants_logits(const CaptureJob& job) {
 Result<trace::TapSelection> select_taps(const trace::TapQuery& query,
                                         const arch::ModelShape& shape) {
   CUTAWAY_SPAN(span, "inspect::select_taps", "names", query.names.size());
-  trace::TapDomain domain;
-  domain.n_layers = static_cast<int>(shape.n_layers);
-  domain.n_heads = static_cast<int>(shape.n_heads);
-  for (int i = 0; i < trace::kSiteCount; ++i) {
-    domain.sites[static_cast<size_t>(i)] = inside_of(static_cast<Site>(i), shape).units > 0;
-  }
-  CUTAWAY_ASSIGN(trace::TapSelection out, trace::parse_taps(query, domain));
+  CUTAWAY_ASSIGN(trace::TapSelection out, trace::parse_taps(query, tap_domain(shape)));
   CUTAWAY_OUT(span, "taps", out.taps.size());
   return out;
 }

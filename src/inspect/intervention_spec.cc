@@ -68,13 +68,13 @@ Status read_value(const Json& json, TapEdit& edit) {
   const size_t width =
       edit.features.empty() ? static_cast<size_t>(edit.layout.width) : edit.features.size();
   const std::string of = edit.features.empty()
-                             ? "a row of " + name + (edit.layout.heads ? ", a head's," : "")
+                             ? "a row of " + name + (edit.layout.heads() ? ", a head's," : "")
                              : "\"features\"";
   const auto is_list = [&](const Json& value) { return value.is_array(); };
   if (json.is_object()) {
     CUTAWAY_TRY(check_members(json, field, {"per_head"}));
     const Json list = member(json, "per_head");
-    if (!edit.layout.heads) return wrong(field, "is per_head; " + name + " has no heads");
+    if (!edit.layout.heads()) return wrong(field, "is per_head; " + name + " has no heads");
     if (!list.is_array() || list.size() != groups) {
       return wrong(field + ".per_head",
                    fmt::format("is {}; it takes a list of {}, one for each head{}", to_text(list),
@@ -197,7 +197,7 @@ Result<TapEdit> read_tap_edit(TapEdit edit, const arch::ModelShape& shape) {
   const Json& item = edit.source;
   CUTAWAY_ASSIGN(const IndexSet heads,
                  IndexSet::parse(member(item, "heads"), edit.field("heads"), false));
-  if (!heads.all() && !edit.layout.heads) {
+  if (!heads.all() && !edit.layout.heads()) {
     return wrong(edit.field("heads"), "is there; " + name + " has no heads");
   }
   CUTAWAY_ASSIGN(edit.groups,
@@ -371,50 +371,6 @@ Status read_ban(const Json& list, const text::Tokenizer& tokenizer, Intervention
 }
 
 }  // namespace
-
-std::optional<TapLayout> tap_layout(Site site, const arch::ModelShape& m) {
-  CUTAWAY_SPAN(span, "inspect::tap_layout", "tap", trace::tap_name(site, 0));
-  switch (site) {
-    case Site::kTokens:
-    case Site::kLn1Scale:
-    case Site::kLn2Scale:
-    case Site::kLnFinalScale:
-      return TapLayout{};
-    case Site::kQ:
-    case Site::kRotQ:
-    case Site::kZ:
-      return TapLayout{m.n_heads, m.d_head, true};
-    case Site::kK:
-    case Site::kV:
-    case Site::kRotK:
-      return TapLayout{m.n_kv_heads, m.d_head, true};
-    case Site::kResult:
-      return TapLayout{m.n_heads, m.d_model, true};
-    case Site::kAttnScores:
-    case Site::kPattern:
-      return TapLayout{m.n_heads, 0, true, true};
-    case Site::kMlpPreLinear:
-      if (!m.gated_mlp) return std::nullopt;
-      [[fallthrough]];
-    case Site::kMlpPre:
-    case Site::kMlpPost:
-      return TapLayout{std::max<int64_t>(1, m.n_experts_used), m.d_mlp};
-    case Site::kPosEmbed:
-      if (!m.learned_positions) return std::nullopt;
-      return TapLayout{1, m.d_model};
-    case Site::kRouterLogits:
-      if (m.n_experts == 0) return std::nullopt;
-      return TapLayout{1, m.n_experts};
-    case Site::kExpertIndices:
-    case Site::kExpertWeights:
-      if (m.n_experts == 0) return std::nullopt;
-      return TapLayout{1, m.n_experts_used};
-    case Site::kLogits:
-      return TapLayout{1, m.vocab};
-    default:
-      return TapLayout{1, m.d_model};
-  }
-}
 
 sampling::TokenRules InterventionSpec::rules() const {
   CUTAWAY_SPAN(span, "inspect::InterventionSpec::rules", "force", force.size(), "ban", ban.size());

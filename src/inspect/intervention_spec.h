@@ -10,6 +10,7 @@
 
 #include "arch/architecture.h"
 #include "inspect/index_set.h"
+#include "inspect/tap_layout.h"
 #include "sampling/token_rules.h"
 #include "text/tokenizer/tokenizer.h"
 #include "trace/probe.h"
@@ -20,16 +21,6 @@ enum class EditOp : uint8_t { kZero, kScale, kAdd, kReplace, kPatch };
 // What an item may be called to do, in the order of EditOp.
 inline constexpr const char* kEditOpNames[] = {"zero", "scale", "add", "replace", "patch"};
 inline const char* edit_op_name(EditOp op) { return kEditOpNames[static_cast<int>(op)]; }
-
-// How one position's values of a tap lie: `groups` times `width`. Groups are heads, or a mixture's
-// ranks. Attention maps hold a row of keys for each head, whose width is the number of keys.
-struct TapLayout {
-  int64_t groups = 1, width = 1;
-  bool heads = false;  // groups are heads
-  bool map = false;    // {heads, query, key}; width is 0
-};
-// None where the model does not have the tap.
-std::optional<TapLayout> tap_layout(trace::Site site, const arch::ModelShape& shape);
 
 // Where a patch takes its values from.
 struct PatchOrigin {
