@@ -264,14 +264,4 @@ Result<std::vector<int64_t>> parse_integers(const std::string& field, const std:
   return out;
 }
 
-std::vector<std::string> split_names(const std::string& text) {
-  std::vector<std::string> names;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    names.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return names;
-}
-
 }  // namespace cutaway::cli

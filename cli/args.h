@@ -56,8 +56,6 @@ Result<int64_t> parse_integer(const std::string& field, const std::string& text,
                               int64_t max);
 Result<double> parse_number(const std::string& field, const std::string& text);
 // "1,2,3"; at least one.
-// What stands between commas.
-std::vector<std::string> split_names(const std::string& text);
 Result<std::vector<int64_t>> parse_integers(const std::string& field, const std::string& text,
                                             int64_t min, int64_t max);
 

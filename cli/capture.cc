@@ -88,7 +88,7 @@ Result<CaptureRequest> CaptureArgs::request() const {
     return wrong("taps", "--taps is missing; it names what to keep, like --taps logits");
   }
   if (!output) return wrong("output", "-o FILE is missing");
-  if (taps) request.taps = split_names(*taps);
+  if (taps) request.taps = {*taps};
   request.window = part.window();
   request.attention_top = part.attention_top.value_or(0);
   request.output = *output;

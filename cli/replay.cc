@@ -197,7 +197,7 @@ int replay_command(int argc, char** argv) {
   ReplayRequest request;
   request.directory = *replay_args.directory;
   request.step = replay_args.step;
-  if (replay_args.taps) request.taps = split_names(*replay_args.taps);
+  if (replay_args.taps) request.taps = {*replay_args.taps};
   request.window = replay_args.part.window();
   request.attention_top = replay_args.part.attention_top.value_or(0);
   request.output = replay_args.output.value_or("");

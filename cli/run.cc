@@ -147,7 +147,7 @@ Result<GenerateRequest> RunArgs::request() const {
   request.cancelled = interrupted;  // in the middle of a long prompt, too
   request.ledger = ledger;
   if (record) {
-    request.record = {*record, record_taps ? split_names(*record_taps) : std::vector<std::string>(),
+    request.record = {*record, record_taps ? std::vector{*record_taps} : std::vector<std::string>(),
                       record_part.window(), record_part.attention_top.value_or(0)};
   }
   if (intervene) {

@@ -12,7 +12,12 @@
 namespace cutaway::inspect {
 namespace {
 
+using trace::IndexSet;
 using trace::Site;
+
+// What negative positions count from.
+constexpr trace::IndexRules kPositions{"the prompt's end"};
+constexpr trace::IndexRules kPlain{};
 
 Error wrong(const std::string& field, const std::string& what) {
   return {ErrorCode::kInvalidArgument, field + " " + what, field};
@@ -120,7 +125,8 @@ Result<std::string> text_member(const Json& json, const char* name, const std::s
   return value.get<std::string>();
 }
 
-Result<PatchOrigin> read_origin(const Json& json, const std::string& field, int n_layers) {
+Result<PatchOrigin> read_origin(const Json& json, const std::string& field,
+                                const trace::TapDomain& domain) {
   CUTAWAY_TRY(check_members(json, field, {"file", "tensor", "run", "tap", "positions"}));
   PatchOrigin out;
   CUTAWAY_ASSIGN(out.file, text_member(json, "file", field));
@@ -136,12 +142,16 @@ Result<PatchOrigin> read_origin(const Json& json, const std::string& field, int 
   }
   CUTAWAY_ASSIGN(out.tensor, text_member(json, out.file.empty() ? "tap" : "tensor", field));
   if (!out.run.empty() && !out.tensor.empty()) {
-    const auto tap = trace::parse_tap_name(out.tensor, n_layers);
-    if (!tap.ok()) return tap.error().within(field + ".tap");
-    out.tensor = trace::tap_name(tap->site, tap->layer);
+    CUTAWAY_ASSIGN(const auto taps, trace::match_taps({out.tensor}, {}, domain,
+                                                      {field + ".tap", field + ".layers"}));
+    if (taps.size() != 1) {
+      return wrong(field + ".tap", fmt::format("is {}, which is {} taps; it takes one",
+                                               to_text(json.at("tap")), taps.size()));
+    }
+    out.tensor = trace::tap_name(taps.front().site, taps.front().layer);
   }
-  CUTAWAY_ASSIGN(out.positions,
-                 IndexSet::parse(member(json, "positions"), field + ".positions", true));
+  CUTAWAY_ASSIGN(out.positions, IndexSet::parse(member(json, "positions"), field + ".positions",
+                                                {"the end of the source's prompt"}));
   return out;
 }
 
@@ -164,22 +174,29 @@ Status check_site(const TapEdit& edit, const std::string& written) {
   return {};
 }
 
-Result<std::vector<trace::TapName>> read_taps(const Json& json, const std::string& field,
-                                              int n_layers) {
-  std::vector<trace::TapName> out;
+// "tap" and "layers".
+Result<std::vector<trace::TapName>> read_taps(const TapEdit& edit, const trace::TapDomain& domain) {
+  const std::string field = edit.field("tap");
+  const Json json = member(edit.source, "tap");
   const Json list = json.is_array() ? json : Json::array({json});
   if (json.is_null()) {
     return wrong(field, "is missing; it names a tap, like \"blocks.3.attn.hook_z\"");
   }
+  std::vector<std::string> names;
   for (const Json& name : list) {
     if (!name.is_string()) {
       return wrong(field, "is " + to_text(json) + "; it takes a tap's name, or a list of these");
     }
-    const auto tap = trace::parse_tap_name(name.get_ref<const std::string&>(), n_layers);
-    if (!tap.ok()) return Error{tap.error().code, field + ": " + tap.error().message, field};
-    out.push_back(*tap);
+    names.push_back(name.get<std::string>());
   }
-  if (out.empty()) return wrong(field, "is empty; it names at least one tap");
+  if (names.empty()) return wrong(field, "is empty; it names at least one tap");
+  CUTAWAY_ASSIGN(const IndexSet layers,
+                 IndexSet::parse(member(edit.source, "layers"), edit.field("layers"),
+                                 {nullptr, nullptr, domain.n_layers}));
+  CUTAWAY_ASSIGN(auto out, trace::match_taps(names, layers, domain, {field, edit.field("layers")}));
+  if (out.empty()) {
+    return wrong(edit.field("layers"), "leaves nothing of \"tap\", which is " + to_text(json));
+  }
   return out;
 }
 
@@ -187,24 +204,19 @@ Result<std::vector<trace::TapName>> read_taps(const Json& json, const std::strin
 Result<TapEdit> read_tap_edit(TapEdit edit, const arch::ModelShape& shape) {
   const std::string name = trace::tap_name(edit.tap.site, edit.tap.layer);
   CUTAWAY_TRY(check_site(edit, name));
-  const auto layout = tap_layout(edit.tap.site, shape);
-  if (!layout) {
-    return Error{ErrorCode::kUnsupported,
-                 edit.field("tap") + " is " + name + ", which this model does not have",
-                 edit.field("tap")};
-  }
-  edit.layout = *layout;
+  edit.layout = tap_layout(edit.tap.site, shape).value_or(TapLayout{});
   const Json& item = edit.source;
   CUTAWAY_ASSIGN(const IndexSet heads,
-                 IndexSet::parse(member(item, "heads"), edit.field("heads"), false));
+                 IndexSet::parse(member(item, "heads"), edit.field("heads"), kPlain));
   if (!heads.all() && !edit.layout.heads()) {
     return wrong(edit.field("heads"), "is there; " + name + " has no heads");
   }
-  CUTAWAY_ASSIGN(edit.groups,
-                 heads.indices(edit.layout.groups, edit.field("heads"),
-                               edit.layout.groups == shape.n_heads ? "heads" : "KV heads"));
+  CUTAWAY_ASSIGN(
+      edit.groups,
+      heads.indices(edit.layout.groups, edit.field("heads"),
+                    edit.layout.of == TapLayout::Groups::kKvHeads ? "KV heads" : "heads"));
   CUTAWAY_ASSIGN(const IndexSet features,
-                 IndexSet::parse(member(item, "features"), edit.field("features"), false));
+                 IndexSet::parse(member(item, "features"), edit.field("features"), kPlain));
   if (!features.all()) {
     if (edit.layout.map) {
       return wrong(edit.field("features"), "is there; " + name + " has \"keys\" instead");
@@ -212,7 +224,7 @@ Result<TapEdit> read_tap_edit(TapEdit edit, const arch::ModelShape& shape) {
     CUTAWAY_ASSIGN(edit.features,
                    features.indices(edit.layout.width, edit.field("features"), "features"));
   }
-  CUTAWAY_ASSIGN(edit.keys, IndexSet::parse(member(item, "keys"), edit.field("keys"), true));
+  CUTAWAY_ASSIGN(edit.keys, IndexSet::parse(member(item, "keys"), edit.field("keys"), kPositions));
   if (!edit.keys.all() && !edit.layout.map) {
     return wrong(edit.field("keys"),
                  "is there; " + name + " has no keys, as hook_attn_scores and hook_pattern have");
@@ -256,23 +268,22 @@ Status read_op(const Json& item, TapEdit& edit) {
 }
 
 Status read_item(const Json& item, size_t index, const arch::ModelShape& shape,
-                 InterventionSpec& out) {
+                 const trace::TapDomain& domain, InterventionSpec& out) {
   TapEdit edit;
   edit.item = index;
   edit.source = item;
   const std::string whole = fmt::format("interventions[{}]", index);
   CUTAWAY_TRY(check_members(
       item, whole,
-      {"tap", "op", "value", "from", "heads", "features", "keys", "positions", "steps"}));
-  const auto n_layers = static_cast<int>(shape.n_layers);
-  CUTAWAY_ASSIGN(const auto taps, read_taps(member(item, "tap"), edit.field("tap"), n_layers));
+      {"tap", "layers", "op", "value", "from", "heads", "features", "keys", "positions", "steps"}));
+  CUTAWAY_ASSIGN(const auto taps, read_taps(edit, domain));
   CUTAWAY_TRY(read_op(item, edit));
   CUTAWAY_ASSIGN(edit.positions,
-                 IndexSet::parse(member(item, "positions"), edit.field("positions"), true));
+                 IndexSet::parse(member(item, "positions"), edit.field("positions"), kPositions));
   CUTAWAY_ASSIGN(edit.steps,
-                 IndexSet::parse(member(item, "steps"), edit.field("steps"), false, "prompt"));
+                 IndexSet::parse(member(item, "steps"), edit.field("steps"), {nullptr, "prompt"}));
   if (item.contains("from")) {
-    CUTAWAY_ASSIGN(edit.from, read_origin(item.at("from"), edit.field("from"), n_layers));
+    CUTAWAY_ASSIGN(edit.from, read_origin(item.at("from"), edit.field("from"), domain));
   }
   for (const trace::TapName& tap : taps) {
     TapEdit one = edit;
@@ -355,8 +366,9 @@ Status read_ban(const Json& list, const text::Tokenizer& tokenizer, Intervention
     }
     if (ban.ids.empty()) return wrong(field, "names no token; it takes \"ids\" or \"texts\"");
     CUTAWAY_ASSIGN(const IndexSet steps,
-                   IndexSet::parse(member(list[i], "steps"), field + ".steps", false));
-    for (const Range& range : steps.resolve(0)) ban.steps.push_back({range.begin, range.end});
+                   IndexSet::parse(member(list[i], "steps"), field + ".steps", kPlain));
+    for (const trace::IndexRange& range : steps.resolve(0))
+      ban.steps.push_back({range.begin, range.end});
     out.ban.push_back(std::move(ban));
   }
   for (const auto& [step, id] : out.rules().forced) {
@@ -392,7 +404,11 @@ Result<InterventionSpec> parse_interventions(const Json& json, const arch::Model
   const Json items = member(json, "interventions");
   if (!items.is_null() && !items.is_array()) return wrong("interventions", "takes a list");
   out.items = items.size();
-  for (size_t i = 0; i < items.size(); ++i) CUTAWAY_TRY(read_item(items[i], i, shape, out));
+  trace::TapDomain domain = tap_domain(shape);
+  for (int i = 0; i < trace::kSiteCount; ++i) {
+    domain.hidden[static_cast<size_t>(i)] = !trace::can_change(static_cast<Site>(i));
+  }
+  for (size_t i = 0; i < items.size(); ++i) CUTAWAY_TRY(read_item(items[i], i, shape, domain, out));
   const Json tokens = member(json, "tokens");
   if (!tokens.is_null()) {
     CUTAWAY_TRY(check_members(tokens, "tokens", {"force", "ban"}));

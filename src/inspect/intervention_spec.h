@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "arch/architecture.h"
-#include "inspect/index_set.h"
 #include "inspect/tap_layout.h"
 #include "sampling/token_rules.h"
 #include "text/tokenizer/tokenizer.h"
+#include "trace/index_set.h"
 #include "trace/probe.h"
 
 namespace cutaway::inspect {
@@ -28,7 +28,7 @@ struct PatchOrigin {
   std::string run;   // a recording's folder
   std::string
       tensor;  // of the file, or the tap of the run; empty: named as the tap that is patched
-  IndexSet positions;  // of the source; all: the same as those that are patched
+  trace::IndexSet positions;  // of the source; all: the same as those that are patched
 };
 
 // One tap of one item.
@@ -43,7 +43,7 @@ struct TapEdit {
   // which its values are multiplied.
   std::vector<float> values;
   bool value_each = false;
-  IndexSet positions, steps, keys;
+  trace::IndexSet positions, steps, keys;
   std::optional<PatchOrigin> from;
   Json source;  // the item as it was written
 

@@ -130,11 +130,11 @@ Status bind_patch(BoundEdit& bound, int64_t prompt) {
   CUTAWAY_SPAN(span, "inspect::bind_patch", "item", bound.edit.item);
   const PatchValues& source = *bound.patch;
   const TapEdit& edit = bound.edit;
-  const IndexSet& from = edit.from->positions;
+  const trace::IndexSet& from = edit.from->positions;
   if (!from.all()) {
     const std::string field = edit.field("from.positions");
     std::vector<int64_t> rows;
-    for (Range range : from.resolve(source.prompt)) {
+    for (trace::IndexRange range : from.resolve(source.prompt)) {
       if (range.end == INT64_MAX) range.end = std::max(source.n, range.begin + 1);
       for (int64_t i = range.begin; i < range.end; ++i) {
         if (i < 0 || i >= source.n) {
@@ -151,7 +151,7 @@ Status bind_patch(BoundEdit& bound, int64_t prompt) {
       return {};
     }
     std::vector<int64_t> targets;
-    for (const Range& range : edit.positions.resolve(prompt)) {
+    for (const trace::IndexRange& range : edit.positions.resolve(prompt)) {
       const int64_t end = std::min(range.end, range.begin + std::ssize(rows) + 1);
       for (int64_t i = range.begin; i < end; ++i) targets.push_back(i);
     }
@@ -176,7 +176,7 @@ Status bind_patch(BoundEdit& bound, int64_t prompt) {
     bound.one_row = 0;
     return {};
   }
-  for (Range& range : bound.positions) {
+  for (trace::IndexRange& range : bound.positions) {
     if (!edit.positions.all() && range.end == range.begin + 1 && range.begin >= source.n) {
       return Error{ErrorCode::kInvalidArgument,
                    fmt::format("{} has {}; the source has positions 0 to {}. \"from\": "
@@ -214,9 +214,10 @@ Result<InterventionEditor> InterventionEditor::bind(const InterventionSpec& spec
     }
     bound.positions = edit.positions.resolve(prompt);
     bound.keys = edit.keys.resolve(prompt);
-    for (Range& range : bound.steps = edit.steps.resolve(0)) {
-      if (!edit.steps.all()) range.begin += prompt;
-      if (range.end != INT64_MAX) range.end += prompt;
+    // Step s is the position that chose token s: step 0 the prompt's last one.
+    for (trace::IndexRange& range : bound.steps = edit.steps.resolve(0)) {
+      if (!edit.steps.all()) range.begin += prompt - 1;
+      if (range.end != INT64_MAX) range.end += prompt - 1;
     }
     if (edit.steps.has_word()) bound.steps.push_back({0, prompt});
     if (bound.patch != nullptr) CUTAWAY_TRY(bind_patch(bound, prompt));
@@ -324,12 +325,13 @@ Json recorded_spec(const InterventionSpec& spec, const Patches& patches,
   for (size_t i = 0; i < spec.edits.size(); ++i) {
     const TapEdit& edit = spec.edits[i];
     Json item = edit.source;
+    item.erase("layers");
     item["tap"] = trace::tap_name(edit.tap.site, edit.tap.layer);
     if (edit.from) {
       Json from = {{"file", tensors}, {"tensor", patch_name(edit, i)}};
       if (!edit.from->positions.all()) {
         Json positions = Json::array();
-        for (const Range& range : edit.from->positions.resolve(patches[i]->prompt)) {
+        for (const trace::IndexRange& range : edit.from->positions.resolve(patches[i]->prompt)) {
           positions.push_back(
               fmt::format("{}:{}", range.begin, std::min(range.end, patches[i]->n)));
         }

@@ -41,7 +41,7 @@ Result<Patches> load_patches(const InterventionSpec& spec, const std::string& di
 struct BoundEdit {
   TapEdit edit;
   std::shared_ptr<const PatchValues> patch;
-  std::vector<Range> positions, steps, keys;
+  std::vector<trace::IndexRange> positions, steps, keys;
   // Of patches: the source's row for a position, one for all, or (both empty) the same.
   std::vector<std::pair<int64_t, int64_t>> rows;
   int64_t one_row = -1;
@@ -49,9 +49,9 @@ struct BoundEdit {
 
 class InterventionEditor final : public trace::Editor {
  public:
-  // `prompt`: how many tokens the prompt has, from whose end negative positions count and after
-  // which steps begin. Errors kInvalidArgument: positions that the prompt or a patch's source does
-  // not have.
+  // `prompt`: how many tokens the prompt has, from whose end negative positions count and whose
+  // last position is step 0. Errors kInvalidArgument: positions that the prompt or a patch's source
+  // does not have.
   static Result<InterventionEditor> bind(const InterventionSpec& spec, Patches patches,
                                          int64_t prompt);
 

@@ -7,17 +7,16 @@
 #include <tuple>
 
 #include "base/utf8.h"
+#include "trace/trace.h"
 
 namespace cutaway::trace {
 namespace {
 
-using Layers = std::vector<bool>;
-
-Error wrong(const char* field, const std::string& message) {
+Error wrong(const std::string& field, const std::string& message) {
   return {ErrorCode::kInvalidArgument, message, field};
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   return std::string(1, '"').append(utf8_replace_invalid(text.substr(0, 128))).append(1, '"');
 }
 
@@ -29,61 +28,24 @@ std::optional<int64_t> integer(std::string_view text) {
   return value;
 }
 
-// "3" or "3-5", of [0, n): the first and the last.
-std::optional<std::pair<int64_t, int64_t>> span_of(std::string_view text, int64_t n) {
-  const size_t dash = text.find('-');
-  const auto first = integer(text.substr(0, dash));
-  const auto last = dash == std::string_view::npos ? first : integer(text.substr(dash + 1));
-  if (!first || !last || *first < 0 || *first > *last || *last >= n) return {};
-  return std::pair{*first, *last};
-}
-
-// "0,3-5"
+// "0,3-5", of n: ascending.
 Result<std::vector<int32_t>> parse_set(const char* field, std::string_view text, int n) {
-  std::vector<bool> in(static_cast<size_t>(n));
-  for (size_t at = 0; at <= text.size();) {
-    const size_t comma = std::min(text.find(',', at), text.size());
-    const auto span = span_of(text.substr(at, comma - at), n);
-    if (!span) {
-      return wrong(field, std::string(field) + ": " + quoted(text.substr(at, comma - at)) +
-                              " is not accepted; it takes numbers from 0 to " +
-                              std::to_string(n - 1) + " and ranges of them, like 0,3-5");
-    }
-    for (int64_t i = span->first; i <= span->second; ++i) in[static_cast<size_t>(i)] = true;
-    at = comma + 1;
-  }
-  std::vector<int32_t> out;
-  for (int32_t i = 0; i < n; ++i) {
-    if (in[static_cast<size_t>(i)]) out.push_back(i);
-  }
+  CUTAWAY_ASSIGN(const IndexSet set, IndexSet::parse_text(text, field, {nullptr, nullptr, n}));
+  CUTAWAY_ASSIGN(const std::vector<int64_t> indices, set.indices(n, field, field));
+  std::vector<int32_t> out(indices.begin(), indices.end());
+  std::sort(out.begin(), out.end());
   return out;
 }
 
 // "a:b", "a:", ":b" or "a"
-Result<TapWindow> parse_window(const char* field, std::string_view text) {
-  const size_t colon = text.find(':');
-  const std::string_view before = text.substr(0, colon);
-  TapWindow out;
-  bool good = colon != std::string_view::npos || !text.empty();
-  if (!before.empty()) {
-    const auto begin = integer(before);
-    good = good && begin.has_value();
-    out.begin = begin.value_or(0);
+Result<IndexRange> parse_window(const char* field, std::string_view text) {
+  CUTAWAY_ASSIGN(const IndexSet set, IndexSet::parse_text(text, field, {"the end"}));
+  const auto range = set.one_range();
+  if (!range) {
+    return wrong(field, std::string(field) + " is " + in_quotes(text) +
+                            "; here it takes one range, like 0:16 or -4:");
   }
-  if (colon == std::string_view::npos) {
-    out.end = out.begin == -1 ? INT64_MAX : out.begin + 1;
-  } else if (const std::string_view after = text.substr(colon + 1); !after.empty()) {
-    const auto end = integer(after);
-    good = good && end.has_value();
-    out.end = end.value_or(0);
-  }
-  const bool backwards = (out.begin >= 0) == (out.end >= 0) && out.begin >= out.end;
-  if (!good || backwards || (out.end == 0)) {
-    return wrong(field, std::string(field) + ": " + quoted(text) +
-                            " is not accepted; it takes BEGIN:END, the end excluded, like 0:16 or "
-                            "-4: (negative numbers count from the end)");
-  }
-  return out;
+  return *range;
 }
 
 int64_t from_start(int64_t at, int64_t n) { return at < 0 ? at + n : at; }
@@ -159,15 +121,18 @@ class Pattern {
       const size_t dot = name.find('.', kBlocks.size());
       const std::string number =
           name.substr(kBlocks.size(), dot == std::string::npos ? dot : dot - kBlocks.size());
-      if (dot != std::string::npos && number.find('-') != std::string::npos &&
-          number.find('-') > 0) {
-        const auto span = span_of(number, n_layers);
-        if (!span) {
-          return wrong("taps", "tap " + quoted(text) + ": " + quoted(number) +
+      const bool range =
+          number.find(':') != std::string::npos || number.find('-', 1) != std::string::npos;
+      if (dot != std::string::npos && range) {
+        const auto set = IndexSet::parse_text(number, "layers", {nullptr, nullptr, n_layers});
+        const auto layers = set.ok() ? set->indices(n_layers, "layers", "layers") : set.error();
+        if (!layers.ok()) {
+          return wrong("taps", "tap " + in_quotes(text) + ": " + in_quotes(number) +
                                    " is no range of layers; they are 0 to " +
                                    std::to_string(n_layers - 1));
         }
-        std::tie(out.first_, out.last_) = *span;
+        out.first_ = layers->front();
+        out.last_ = layers->back();
         name.replace(kBlocks.size(), number.size(), 1, '*');
         ranged = true;
       }
@@ -186,7 +151,8 @@ class Pattern {
     out.site_ = site_of(name.substr(0, dash));
     if (layer && out.site_ && per_layer(*out.site_)) {
       if (*layer < 0 || *layer >= n_layers) {
-        return wrong("taps", "tap " + quoted(text) + ": there is no such layer; layers are 0 to " +
+        return wrong("taps", "tap " + in_quotes(text) +
+                                 ": there is no such layer; layers are 0 to " +
                                  std::to_string(n_layers - 1));
       }
       out.first_ = out.last_ = *layer;
@@ -229,11 +195,35 @@ Error absent(std::string_view text, Site site) {
           "taps"};
 }
 
-class Parser {
+class Matcher {
  public:
-  Parser(const TapQuery& query, const TapDomain& domain, TapSelection& out)
-      : query_(query), domain_(domain), out_(out) {}
+  Matcher(const TapDomain& domain, std::vector<bool> layers, const TapFields& fields)
+      : domain_(domain), layers_(std::move(layers)), fields_(fields) {}
 
+  // Names, with commas between them.
+  Status add_all(const std::string& text) {
+    for (size_t at = 0; at <= text.size();) {
+      const size_t comma = std::min(text.find(',', at), text.size());
+      CUTAWAY_TRY(add(text.substr(at, comma - at)));
+      at = comma + 1;
+    }
+    return {};
+  }
+
+  std::vector<TapName> taps() const {
+    std::vector<TapName> out;
+    for (const auto& [layer, site] : taps_) out.push_back({site, layer});
+    // The order of the pass: what comes before the blocks, they themselves, what comes after.
+    const auto place = [](const TapName& tap) {
+      const int part = tap.layer >= 0 ? 1 : tap.site > Site::kResidPost ? 2 : 0;
+      return std::tuple(part, tap.layer, tap.site);
+    };
+    std::sort(out.begin(), out.end(),
+              [&](const TapName& a, const TapName& b) { return place(a) < place(b); });
+    return out;
+  }
+
+ private:
   Status add(const std::string& text) {
     const Result<TapName> one = parse_tap_name(text, domain_.n_layers);
     if (one.ok()) return add_one(text, *one);
@@ -243,7 +233,7 @@ class Parser {
     bool any = false;
     for (int i = 0; i < kSiteCount; ++i) {
       const auto site = static_cast<Site>(i);
-      if (!has(site)) continue;
+      if (!has(site) || (!pattern->site() && domain_.hidden[static_cast<size_t>(i)])) continue;
       const bool layered = per_layer(site);
       for (int layer = layered ? 0 : -1; layer < (layered ? domain_.n_layers : 0); ++layer) {
         if (!pattern->means(site, layer)) continue;
@@ -253,32 +243,19 @@ class Parser {
       }
     }
     if (any) return {};
-    return wrong("taps", "no tap of this model is meant by " + quoted(text) +
+    return wrong("taps", "no tap of this model is meant by " + in_quotes(text) +
                              "; names look like \"" + tap_name(Site::kResidPost, 0) +
                              "\", patterns like blocks.*.attn.hook_pattern");
   }
 
-  void finish() {
-    for (const auto& [layer, site] : taps_) out_.taps.push_back({site, layer});
-    // The order of the pass: what comes before the blocks, they themselves, what comes after.
-    const auto place = [](const TapName& tap) {
-      const int part = tap.layer >= 0 ? 1 : tap.site > Site::kResidPost ? 2 : 0;
-      return std::tuple(part, tap.layer, tap.site);
-    };
-    std::sort(out_.taps.begin(), out_.taps.end(),
-              [&](const TapName& a, const TapName& b) { return place(a) < place(b); });
-  }
-
- private:
   bool has(Site site) const { return domain_.sites[static_cast<size_t>(site)]; }
-  bool chosen(int layer) const {
-    return out_.layers.empty() || std::binary_search(out_.layers.begin(), out_.layers.end(), layer);
-  }
+  bool chosen(int layer) const { return layers_.empty() || layers_[static_cast<size_t>(layer)]; }
   Status add_one(const std::string& text, const TapName& tap) {
     if (!has(tap.site)) return absent(text, tap.site);
     if (tap.layer >= 0 && !chosen(tap.layer)) {
-      return wrong("layers", "layers: " + quoted(query_.layers) + " leaves out layer " +
-                                 std::to_string(tap.layer) + " of the tap " + quoted(text));
+      return wrong(fields_.layers, fields_.layers + " leaves out layer " +
+                                       std::to_string(tap.layer) + " of the tap " +
+                                       in_quotes(text));
     }
     if (!named_.insert({tap.layer, tap.site}).second) {
       return wrong("taps", "tap " + text + " is named twice");
@@ -287,9 +264,9 @@ class Parser {
     return {};
   }
 
-  const TapQuery& query_;
   const TapDomain& domain_;
-  TapSelection& out_;
+  std::vector<bool> layers_;  // the chosen ones; empty: all
+  const TapFields& fields_;
   std::set<std::pair<int, Site>> taps_, named_;
 };
 
@@ -326,9 +303,36 @@ TapRange TapSelection::range_of_run(int64_t n, int64_t first_step) const {
   return out;
 }
 
+Result<std::vector<TapName>> match_taps(const std::vector<std::string>& names,
+                                        const IndexSet& layers, const TapDomain& domain,
+                                        const TapFields& fields) {
+  CUTAWAY_SPAN(span, "trace::match_taps", "names", names.size());
+  std::vector<bool> chosen;
+  if (!layers.all()) {
+    CUTAWAY_ASSIGN(const std::vector<int64_t> indices,
+                   layers.indices(domain.n_layers, fields.layers, "layers"));
+    chosen.resize(static_cast<size_t>(domain.n_layers));
+    for (const int64_t i : indices) chosen[static_cast<size_t>(i)] = true;
+  }
+  Matcher matcher(domain, std::move(chosen), fields);
+  for (const std::string& name : names) {
+    const Status added = matcher.add_all(name);
+    if (added.ok()) continue;
+    const Error& error = added.error();
+    if (error.field == fields.layers || fields.taps == "taps") return error;
+    return Error{error.code, fields.taps + ": " + error.message, fields.taps};
+  }
+  std::vector<TapName> out = matcher.taps();
+  CUTAWAY_OUT(span, "taps", out.size());
+  return out;
+}
+
 Result<TapSelection> parse_taps(const TapQuery& query, const TapDomain& domain) {
+  CUTAWAY_SPAN(span, "trace::parse_taps", "names", query.names.size());
   TapSelection out;
-  if (!query.layers.empty()) {
+  CUTAWAY_ASSIGN(const IndexSet layers,
+                 IndexSet::parse_text(query.layers, "layers", {nullptr, nullptr, domain.n_layers}));
+  if (!layers.all()) {
     CUTAWAY_ASSIGN(out.layers, parse_set("layers", query.layers, domain.n_layers));
   }
   if (!query.heads.empty()) {
@@ -341,9 +345,8 @@ Result<TapSelection> parse_taps(const TapQuery& query, const TapDomain& domain) 
   if (!query.steps.empty()) {
     CUTAWAY_ASSIGN(out.steps, parse_window("steps", query.steps));
   }
-  Parser parser(query, domain, out);
-  for (const std::string& name : query.names) CUTAWAY_TRY(parser.add(name));
-  parser.finish();
+  CUTAWAY_ASSIGN(out.taps, match_taps(query.names, layers, domain));
+  CUTAWAY_OUT(span, "taps", out.taps.size());
   return out;
 }
 

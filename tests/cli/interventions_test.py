@@ -14,9 +14,11 @@ from pathlib import Path
 import cli_test
 import program
 from cli_test import FOLDER, TINY, answer, document, ok
+from json_schema import faults
 from recording_test import tensors
 
 FIXED = ["-n", "6", "--temperature", "1", "--seed", "5"]
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "schema" / "interventions.schema.json").read_text())
 HEAD = {"tap": "blocks.1.attn.hook_z", "op": "zero", "heads": [1]}
 LAST = {"tap": "blocks.0.hook_resid_post", "op": "scale", "value": -2, "positions": [-1]}
 
@@ -25,6 +27,7 @@ def spec(*items: dict, name: str = "spec.json", **tokens) -> str:
     content: dict = {"interventions": list(items)} if items else {}
     if tokens:
         content["tokens"] = tokens
+    assert not faults(SCHEMA, content), faults(SCHEMA, content)
     (FOLDER / name).write_text(json.dumps(content))
     return name
 
@@ -172,6 +175,59 @@ def test_a_changed_or_missing_intervention_is_found_and_named():
         assert f"found/{file} is not there" in ok(["replay", "found", "--verify"], 1).err
         path.write_bytes(good)
     assert document(["replay", "found", "--json"])["equal"]
+
+
+def test_taps_and_indices_are_written_as_flags_are():
+    prompt = len(answer(*FIXED, "hello there")["prompt_tokens"])
+    assert prompt > 4
+
+    def fired(**members) -> tuple[list[str], set[int], int]:
+        """The taps, how often each was changed, and the positions that there were."""
+        got = intervened(spec({"op": "scale", "value": 0.5} | members))
+        taps = got["interventions"]["taps"]
+        return [tap["tap"] for tap in taps], {tap["fired"] for tap in taps}, prompt + len(got["tokens"]) - 1
+
+    posts = [f"blocks.{layer}.hook_resid_post" for layer in (0, 1, 2)]
+    for tap in ("resid_post", "blocks.*.hook_resid_post", "blocks.0-2.hook_resid_post", "l_out-0,resid_post-1,l_out-2",
+                ["resid_post-1", "model.layers.0", "blocks.2:.hook_resid_post"]):
+        names, times, positions = fired(tap=tap)
+        assert names == posts and times == {positions}, (tap, names, times, positions)
+    assert fired(tap="resid_post", layers="1")[0] == posts[1:2]
+    for written, count in (("1-3", 3), ("1:3", 2), ("0,2-3", 3), ([0, "2:4"], 3), ("-2:-1", 1), ("-1", 1), (":2,3", 3)):
+        assert fired(tap="z-0", positions=written)[1] == {count}, written
+    for written, before in (("-2:", prompt - 2), ("3:", 3), (["0:2", "4:"], 2)):
+        _, times, positions = fired(tap="z-0", positions=written)
+        assert times == {positions - before}, written
+    for written, count in (("prompt", prompt), (0, 1), ("0-1", 2), ("prompt,1", prompt + 1), ([0, "0:2"], 2)):
+        assert fired(tap="z-0", steps=written)[1] == {count}, written
+    plain = answer(*FIXED, "hello there")
+    # Step s chooses token s: a change there is the first to move it.
+    for step in range(3):
+        got = intervened(spec({"tap": "logits", "op": "add", "value": 5, "features": [7], "steps": step},
+                              force=[{"step": s, "id": t["id"]} for s, t in enumerate(plain["tokens"][:step])]))
+        moved = [a["logprob"] != b["logprob"] for a, b in zip(plain["tokens"], got["tokens"])]
+        assert moved.index(True) == step, (step, moved)
+
+
+def test_schema_and_program_refuse_the_same_forms():
+    def both(**members) -> tuple[bool, bool]:
+        content = {"interventions": [{"tap": "resid_post", "op": "zero"} | members]}
+        (FOLDER / "form.json").write_text(json.dumps(content))
+        result = program.run(["run", *TINY, "-n", "1", "--intervene", "form.json", "hello there"], FOLDER)
+        return not faults(SCHEMA, content), result.code == 0
+
+    for field in ("positions", "steps", "layers", "features", "keys", "heads"):
+        tap = {"keys": "pattern", "heads": "z"}.get(field, "resid_post")
+        for good in (0, "1", "0:1", "0-1", ":1", [0, 1], ["0", 1], "0,1"):
+            assert both(tap=tap, **{field: good}) == (True, True), (field, good)
+        for bad in ("", "x", "1,", [], 1.5, "1:2:3", "0;1", True, {}, [[0]], "--1", "1--2", [0, ""], "1 "):
+            assert both(tap=tap, **{field: bad}) == (False, False), (field, bad)
+        for negative in (-1, "-1", "-2:"):
+            allowed = field in ("positions", "keys")
+            assert both(tap=tap, **{field: negative}) == (allowed, allowed), (field, negative)
+    assert both(steps=["prompt", 1]) == both(steps="prompt,1:") == (True, True)
+    for wrong in ({"tap": []}, {"tap": 3}, {"layer": 0}, {"op": "drop"}, {"op": "scale", "value": "2"}):
+        assert both(**wrong) == (False, False), wrong
 
 
 def test_wrong_specifications_are_named():

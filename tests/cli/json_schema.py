@@ -59,9 +59,12 @@ def faults(schema, value, root=None, where: str = "") -> list[str]:
         elif keyword == "additionalProperties":
             for key in value.keys() - schema.get("properties", {}).keys() if isinstance(value, dict) else ():
                 found += faults(arg, value[key], root, f"{where}.{key}")
-        elif keyword in ("maxProperties", "maxItems", "minItems"):
-            kind = dict if keyword == "maxProperties" else list
-            if isinstance(value, kind) and (len(value) < arg if keyword == "minItems" else len(value) > arg):
+        elif keyword in ("maxProperties", "minProperties", "maxItems", "minItems", "minLength"):
+            kind = {"Properties": dict, "Items": list, "Length": str}[keyword[3:]]
+            if isinstance(value, kind) and (len(value) < arg if keyword.startswith("min") else len(value) > arg):
+                say(keyword, arg)
+        elif keyword == "not":
+            if not faults(arg, value, root, where):
                 say(keyword, arg)
         elif keyword == "items":
             for i, item in enumerate(value if isinstance(value, list) else ()):

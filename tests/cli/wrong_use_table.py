@@ -198,7 +198,7 @@ OTHERS = [
              USAGE, ("logit", "logits")),
     WrongUse("a head to capture that is not there",
              ["capture", "-m", "tiny.gguf", "hi", "--taps", "pattern", "--heads", "0,99", "-o", "o.safetensors"],
-             USAGE, ("heads", "99", "from 0 to")),
+             USAGE, ("heads", "99", "0 to 5")),
     WrongUse("positions that are not there",
              ["capture", "-m", "tiny.gguf", "hi", "--taps", "pattern", "--positions", "0:999", "-o",
               "o.safetensors"], USAGE, ("positions", "0:999", "within")),

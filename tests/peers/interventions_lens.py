@@ -87,7 +87,7 @@ def hook_of(item: dict, prompt: int, source):
         if item.get("positions") is None:
             positions = list(range(tensor.shape[2 if site in MAPS else 1]))
         if "steps" in item:
-            steps = [prompt + s for s in item["steps"] if s != "prompt"]
+            steps = [prompt - 1 + s for s in item["steps"] if s != "prompt"]
             positions = [p for p in range(tensor.shape[1])
                          if p in steps or ("prompt" in item["steps"] and p < prompt and p in positions)]
         if site in MAPS:
@@ -264,8 +264,8 @@ def generate(lens: Lens, folder: Path) -> None:
     first = cutaway("run", "--raw", "-n", 3, OTHER, "--record", folder / "other")
     items = [
         {"tap": "blocks.5.attn.hook_z", "op": "zero", "heads": [3, 4]},
-        {"tap": "blocks.9.hook_resid_post", "op": "scale", "value": 1.3, "steps": ["prompt", 1, 3]},
-        {"tap": "blocks.20.hook_mlp_out", "op": "scale", "value": 0.25, "steps": [0, 2, 3]},
+        {"tap": "blocks.9.hook_resid_post", "op": "scale", "value": 1.3, "steps": ["prompt", 2, 4]},
+        {"tap": "blocks.20.hook_mlp_out", "op": "scale", "value": 0.25, "steps": [0, 3, 4]},
         {"tap": "blocks.12.hook_resid_pre", "op": "patch", "from": {"run": "other"}, "positions": [-1, "4:6"]},
     ]
     (folder / "spec.json").write_text(json.dumps({"interventions": items}))

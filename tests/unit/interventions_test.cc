@@ -128,11 +128,48 @@ TEST_F(Interventions, positions_and_steps_choose_together) {
   EXPECT_EQ(kept(R"("positions":"-2:")"), ".xxxx");
   EXPECT_EQ(kept(R"("positions":":-2")"), "x....");
   EXPECT_EQ(kept(R"("steps":"prompt")"), "xxx..");
-  EXPECT_EQ(kept(R"("steps":0)"), "...x.");
-  EXPECT_EQ(kept(R"("steps":["prompt","1:"])"), "xxx.x");
-  EXPECT_EQ(kept(R"("steps":["prompt","1:"],"positions":[3,5])"), "..x.x");
+  // Step s is the position that chose token s: step 0 is the prompt's last one.
+  EXPECT_EQ(kept(R"("steps":0)"), "..x..");
+  EXPECT_EQ(kept(R"("steps":["prompt","2:"])"), "xxx.x");
+  EXPECT_EQ(kept(R"("steps":"prompt,2")"), "xxx.x");
+  EXPECT_EQ(kept(R"("steps":["prompt","2:"],"positions":[3,5])"), "..x.x");
   EXPECT_EQ(kept(R"("positions":[8,10])", 6), ".x.x.");
   EXPECT_EQ(fired_, 2);
+}
+
+// The grammar of `--taps`, `--layers`, `--heads` and `--positions`.
+TEST_F(Interventions, taps_and_indices_are_written_as_those_of_captures) {
+  const auto taps = [&](const std::string& members) {
+    const auto spec = item(members + R"(,"op":"zero")");
+    std::string out;
+    if (!spec.ok()) return spec.error().message;
+    for (const TapEdit& edit : spec->edits) {
+      out += trace::tap_name(edit.tap.site, edit.tap.layer) + " ";
+    }
+    return out;
+  };
+  const std::string posts =
+      "blocks.0.hook_resid_post blocks.1.hook_resid_post blocks.2.hook_resid_post ";
+  EXPECT_EQ(taps(R"("tap":"resid_post")"), posts);
+  EXPECT_EQ(taps(R"("tap":"blocks.*.hook_resid_post")"), posts);
+  EXPECT_EQ(taps(R"("tap":"blocks.0-2.hook_resid_post")"), posts);
+  EXPECT_EQ(taps(R"("tap":["resid_post","l_out-1"])"), posts);
+  EXPECT_EQ(taps(R"("tap":"resid_post-0,resid_post-1,resid_post-2")"), posts);
+  EXPECT_EQ(taps(R"("tap":"resid_post","layers":"0,2")"),
+            "blocks.0.hook_resid_post blocks.2.hook_resid_post ");
+  EXPECT_EQ(taps(R"("tap":"resid_post","layers":[0,"1-2"])"), posts);
+  EXPECT_EQ(taps(R"("tap":"blocks.1:.attn.hook_z")"), "blocks.1.attn.hook_z blocks.2.attn.hook_z ");
+  EXPECT_EQ(taps(R"("tap":"z-1,logits")"), "blocks.1.attn.hook_z logits ");
+  // A pattern leaves out what cannot be changed.
+  EXPECT_EQ(taps(R"("tap":"all")").find("hook_tokens"), std::string::npos);
+  EXPECT_EQ(taps(R"("tap":"all")").find("hook_embed"), 0u);
+
+  const Shape z{1, 4, 2};
+  const std::string at = R"("tap":"z","layers":0,"op":"zero",)";
+  const Floats first_and_last{0, 0, 2, 3, 0, 0, 0, 0};
+  EXPECT_EQ(edited(at + R"("heads":"0,2-3")", z), first_and_last);
+  EXPECT_EQ(edited(at + R"("heads":["0,2:4"])", z), first_and_last);
+  EXPECT_EQ(edited(at + R"("heads":[0,"2:"],"positions":"0-3")", z), first_and_last);
 }
 
 TEST_F(Interventions, attention_maps_take_heads_and_keys) {
@@ -304,12 +341,31 @@ TEST_F(Interventions, what_is_wrong_is_named_with_its_item_and_what_would_do) {
       {R"("tap":"logits","op":"zero","head":[0])", "did you mean \"heads\"?"},
       {R"("tap":"blocks.0.attn.hook_v","op":"zero","heads":[2])", "has 2; there are 2 KV heads"},
       {R"("tap":"blocks.0.attn.hook_z","op":"add","value":{"per_head":[1]})", "takes a list of 4"},
-      {R"("tap":"logits","op":"zero","positions":"1")", "interventions[0].positions is \"1\""},
+      {R"("tap":"logits","op":"zero","positions":"1;2")",
+       "interventions[0].positions is \"1;2\"; it takes an index, a range like 2-5"},
+      {R"("tap":"logits","op":"zero","positions":[3,"5:5"])",
+       "interventions[0].positions is \"5:5\""},
+      {R"("tap":"logits","op":"zero","positions":2.5)", "interventions[0].positions is 2.5"},
+      {R"("tap":"logits","op":"zero","positions":"")", "interventions[0].positions is \"\""},
       {R"("tap":"logits","op":"zero","steps":[-1])", "none is below 0"},
       {R"("tap":"logits","op":"zero","steps":"prefill")", "\"prompt\""},
       {R"("tap":"hook_tokens","op":"zero")", "hook_embed can"},
-      {R"("tap":"blocks.0.mlp.hook_router_logits","op":"zero")", "which this model does not have"},
-      {R"("tap":"hook_pos_embed","op":"zero")", "which this model does not have"},
+      {R"("tap":"blocks.0.mlp.hook_router_logits","op":"zero")",
+       "interventions[0].tap: this model has no such tap: blocks.0.mlp.hook_router_logits; it is "
+       "no"},
+      {R"("tap":"hook_pos_embed","op":"zero")", "it has no learned positions"},
+      {R"("tap":"zebra*","op":"zero")", "interventions[0].tap: no tap of this model is meant by"},
+      {R"("tap":"z-3","op":"zero")", "layers are 0 to 2"},
+      {R"("tap":["logits","logits"],"op":"zero")", "tap logits is named twice"},
+      {R"("tap":"z","layers":[3],"op":"zero")",
+       "interventions[0].layers has 3; there are 3 layers"},
+      {R"("tap":"z","layers":"x","op":"zero")", "interventions[0].layers is \"x\"; it takes"},
+      {R"("tap":"blocks.1.attn.hook_z","layers":"0,2","op":"zero")",
+       "interventions[0].layers leaves out layer 1 of the tap"},
+      {R"("tap":"logits","op":"patch","from":{"run":"a","tap":"resid_post"})",
+       "interventions[0].from.tap is \"resid_post\", which is 3 taps; it takes one"},
+      {R"("tap":"logits","op":"patch","from":{"run":"a","tap":"resid_pst"})",
+       "interventions[0].from.tap: no tap is called"},
   };
   for (const auto& [members, expected] : cases) {
     const std::string message = error_of(item(members));

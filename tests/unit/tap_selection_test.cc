@@ -52,6 +52,10 @@ TEST(TapSelection, NamesAndPatterns) {
   EXPECT_THAT(names({{"scores-5"}, "", "", "", ""}), ElementsAre("blocks.5.attn.hook_attn_scores"));
   EXPECT_THAT(names({{"l_out-2", "*hook_z"}, "2", "", "", ""}),
               ElementsAre("blocks.2.attn.hook_z", "blocks.2.hook_resid_post"));
+  EXPECT_THAT(names({{"pattern-3,logits"}, "", "", "", ""}),
+              ElementsAre("blocks.3.attn.hook_pattern", "logits"));
+  EXPECT_EQ(names({{"blocks.1:3.hook_resid_post"}, "", "", "", ""}),
+            names({{"blocks.1-2.hook_resid_post"}, "", "", "", ""}));
   // Names that a pattern means too are there once.
   EXPECT_EQ(names({{"z", "z-3"}, "", "", "", ""}).size(), 6u);
 }
@@ -63,7 +67,7 @@ TEST(TapSelection, AllIsWhatTheModelHas) {
 }
 
 TEST(TapSelection, LayersAndHeads) {
-  const auto selection = parse_taps({{"z"}, "0,3-5,4", "8,0-1", "", ""}, domain());
+  const auto selection = parse_taps({{"z"}, "0,3:5,5", "8,0-1", "", ""}, domain());
   ASSERT_TRUE(selection.ok());
   EXPECT_THAT(selection->layers, ElementsAre(0, 3, 4, 5));
   EXPECT_THAT(selection->heads, ElementsAre(0, 1, 8));
@@ -94,6 +98,7 @@ TEST(TapSelection, Windows) {
   expect("-4:-1", 16, 19);
   expect("5", 5, 6);
   expect("-1", 19, 20);
+  expect("3-5", 3, 6);
   expect("3:-3", 3, 17);
   const auto beyond = parse_taps({{"z"}, "", "", "0:21", ""}, domain())->range_of_text(20);
   ASSERT_FALSE(beyond.ok());
@@ -127,12 +132,14 @@ TEST(TapSelection, ErrorsSayWhatWouldDo) {
   EXPECT_THAT(error_of({{"hook_pos_embed"}, "", "", "", ""}).message, HasSubstr("no such tap"));
   EXPECT_THAT(error_of({{"logits", "logits"}, "", "", "", ""}).message, HasSubstr("named twice"));
   EXPECT_EQ(error_of({{"l_out-3"}, "0-2", "", "", ""}).field, "layers");
-  for (const char* bad : {"6", "-1", "2-1", "a", "1,,2", "1,"}) {
+  for (const char* bad : {"6", "-1", "2-1", "a", "1,,2", "1,", "3:9"}) {
     const Error error = error_of({{"z"}, bad, "", "", ""});
     EXPECT_EQ(error.field, "layers") << bad;
     EXPECT_THAT(error.message, HasSubstr("0 to 5")) << bad;
   }
+  EXPECT_THAT(error_of({{"z"}, "3-5,4", "", "", ""}).message, HasSubstr("layers has 4 twice"));
   EXPECT_THAT(error_of({{"z"}, "", "9", "", ""}).message, HasSubstr("0 to 8"));
+  EXPECT_THAT(error_of({{"z"}, "", "", "0:2,5", ""}).message, HasSubstr("takes one range"));
   for (const char* bad : {":0", "5:5", "7:3", "x", "1:2:3", "-1:-1"}) {
     EXPECT_EQ(error_of({{"z"}, "", "", bad, ""}).field, "positions") << bad;
     EXPECT_EQ(error_of({{"z"}, "", "", "", bad}).field, "steps") << bad;
