@@ -77,6 +77,7 @@ int attention_command(int argc, char** argv) {
   request.text = std::move(input.text);
   request.tokens = std::move(input.tokens);
   request.parse_special = view.special;
+  request.interventions = std::move(input.interventions);
   request.layers = std::move(*chosen_layers);
   request.heads = std::move(*chosen_heads);
   request.top = top.value_or(request.top);

@@ -76,6 +76,7 @@ int lens_command(int argc, char** argv) {
   request.text = std::move(input.text);
   request.tokens = std::move(input.tokens);
   request.parse_special = view.special;
+  request.interventions = std::move(input.interventions);
   request.top = top.value_or(request.top);
   request.last = last;
   request.cancelled = interrupted;

@@ -21,6 +21,8 @@ void ViewArgs::add_to(Args& args) {
   args.text("-o,--output", output, "FILE",
             "Write it to FILE: .html for one page that opens offline, .json for the data");
   args.flag("--special", special, "Control tokens that TEXT spells are those tokens");
+  args.text("--intervene", intervene, "FILE",
+            "Change values at taps: a specification in JSON (docs/interventions.md)");
   args.flag("--json", json, "One JSON document on stdout");
   args.group("Model and computation");
   model.add_to(args);
@@ -57,6 +59,14 @@ ViewInput read_input(const Args& args, const ViewArgs& view) {
   if (const Status status = view.check(); !status.ok()) {
     out.status = args.wrong_usage(status.error().message);
     return out;
+  }
+  if (view.intervene) {
+    auto what = read_interventions(*view.intervene);
+    if (!what.ok()) {
+      out.status = report(what.error());
+      return out;
+    }
+    out.interventions = ViewInterventions{std::move(*what), std::nullopt};
   }
   if (view.tokens) {
     auto ids = parse_integers("--tokens", *view.tokens, 0, std::numeric_limits<int32_t>::max());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/common.h"
+#include "cutaway/views.h"
 
 namespace cutaway::cli {
 
@@ -17,7 +18,7 @@ struct ViewArgs {
   SessionArgs session;
   TraceArgs trace;
   TextArgs text;
-  std::optional<std::string> tokens, output;
+  std::optional<std::string> tokens, output, intervene;
   bool special = false, json = false;
 
   void add_to(Args& args);  // what is the view's own comes before
@@ -27,11 +28,12 @@ struct ViewArgs {
   bool wants_page() const;
 };
 
-// The text or the ids of the arguments, as a request has them. Nothing: there is none. `status` is
-// set when something failed: it has been reported.
+// The text or the ids of the arguments, and --intervene's file, as a request has them. Nothing:
+// there is none. `status` is set when something failed: it has been reported.
 struct ViewInput {
   std::optional<std::string> text;
   std::optional<std::vector<int32_t>> tokens;
+  std::optional<ViewInterventions> interventions;
   std::optional<int> status;
 };
 ViewInput read_input(const Args& args, const ViewArgs& view);

@@ -11,8 +11,18 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "cutaway/intervention.h"
 
 namespace cutaway {
+
+// What the pass of a view changes inside itself (intervention.h). Tokens that it forces or bans are
+// an error: a view chooses none.
+struct ViewInterventions {
+  Interventions what;
+  // How many of the text's tokens are the prompt: what negative positions count from, and where
+  // steps begin. None: all.
+  std::optional<int64_t> prompt;
+};
 
 struct LensRequest {
   // Exactly one of these two:
@@ -22,7 +32,8 @@ struct LensRequest {
   int64_t top = 5;                             // tokens per layer and position: 0 … 100
   // Layers to read, −1 for the embedding; empty: all, the embedding too.
   std::vector<int64_t> layers;
-  std::optional<int64_t> last;      // only the last so many positions; those before are context
+  std::optional<int64_t> last;  // only the last so many positions; those before are context
+  std::optional<ViewInterventions> interventions;
   std::function<bool()> cancelled;  // asked between passes; true ends it with kCancelled
 };
 
@@ -37,6 +48,7 @@ struct AttentionRequest {
   bool patterns = true;
   // Of all matrices together, as base64; beyond it is an error that says what would fit.
   int64_t most_pattern_bytes = int64_t{256} << 20;
+  std::optional<ViewInterventions> interventions;
   std::function<bool()> cancelled;
 };
 

@@ -81,6 +81,7 @@ Result<Json> ModelImpl::attention(const AttentionRequest& request,
     const auto heads = static_cast<int64_t>(plan.layers.size() * plan.heads.size());
     if (plan.patterns) CUTAWAY_TRY(check_size(heads, n, request.most_pattern_bytes));
     CUTAWAY_ASSIGN(const auto run, ViewRun::create(*model_, *engine_, session, n));
+    CUTAWAY_TRY(run->intervene(request.interventions, n, *model_, *engine_));
     CUTAWAY_ASSIGN(const inspect::AttentionOutcome outcome,
                    inspect::attention(run->runner, run->pages, *engine_->pool, plan));
     Json all = Json::array(), list = Json::array();
@@ -89,15 +90,17 @@ Result<Json> ModelImpl::attention(const AttentionRequest& request,
       list.push_back(head_json(head, request.top, plan.patterns));
     }
     CUTAWAY_OUT(span, "tokens", tokens, "heads", heads);
-    return Json{{"view", "attention"},
-                {"model", name_},
-                {"n_layers", shape.n_layers},
-                {"n_heads", shape.n_heads},
-                {"tokens", std::move(all)},
-                {"heads", std::move(list)},
-                {"session", session_json(session, *engine_)},
-                {"warnings", session.warnings},
-                {"timings", {{"forward_ms", static_cast<double>(outcome.forward_ns) / 1e6}}}};
+    Json out{{"view", "attention"},
+             {"model", name_},
+             {"n_layers", shape.n_layers},
+             {"n_heads", shape.n_heads},
+             {"tokens", std::move(all)},
+             {"heads", std::move(list)},
+             {"session", session_json(session, *engine_)},
+             {"warnings", session.warnings},
+             {"timings", {{"forward_ms", static_cast<double>(outcome.forward_ns) / 1e6}}}};
+    run->report(tokenizer, out);
+    return out;
   });
 }
 

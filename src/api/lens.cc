@@ -108,6 +108,12 @@ Result<Json> ModelImpl::lens(const LensRequest& request, const SessionOptions& o
     plan.cancelled = request.cancelled;
     CUTAWAY_TRY(check_size(static_cast<int64_t>(plan.layers.size()), n - plan.first, request.top));
     CUTAWAY_ASSIGN(const auto run, ViewRun::create(*model_, *engine_, session, n));
+    CUTAWAY_TRY(run->intervene(request.interventions, n, *model_, *engine_));
+    std::optional<Intervened> earlier;  // for what the layers before the last would have said
+    if (run->intervened) {
+      CUTAWAY_ASSIGN(earlier, run->intervened->again());
+      plan.editors = earlier->editors();
+    }
     CUTAWAY_ASSIGN(const inspect::LensOutcome outcome,
                    inspect::lens(run->runner, run->pages, *engine_->pool, plan));
     Json all = Json::array(), layers = Json::array();
@@ -117,18 +123,20 @@ Result<Json> ModelImpl::lens(const LensRequest& request, const SessionOptions& o
     }
     CUTAWAY_OUT(span, "tokens", tokens, "layers", layers.size());
     const auto ms = [](int64_t ns) { return static_cast<double>(ns) / 1e6; };
-    return Json{{"view", "lens"},
-                {"model", name_},
-                {"n_layers", model_->shape().n_layers},
-                {"tokens", std::move(all)},
-                {"positions", positions_json(tokenizer, plan, outcome)},
-                {"layers", std::move(layers)},
-                {"session", session_json(session, *engine_)},
-                {"warnings", session.warnings},
-                {"timings",
-                 {{"forward_ms", ms(outcome.forward_ns)},
-                  {"unembed_ms", ms(outcome.unembed_ns)},
-                  {"score_ms", ms(outcome.score_ns)}}}};
+    Json out{{"view", "lens"},
+             {"model", name_},
+             {"n_layers", model_->shape().n_layers},
+             {"tokens", std::move(all)},
+             {"positions", positions_json(tokenizer, plan, outcome)},
+             {"layers", std::move(layers)},
+             {"session", session_json(session, *engine_)},
+             {"warnings", session.warnings},
+             {"timings",
+              {{"forward_ms", ms(outcome.forward_ns)},
+               {"unembed_ms", ms(outcome.unembed_ns)},
+               {"score_ms", ms(outcome.score_ns)}}}};
+    run->report(tokenizer, out);
+    return out;
   });
 }
 

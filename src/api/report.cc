@@ -105,19 +105,7 @@ class Report {
     }
     pieces_.add(ids, model);
     if (tokens_.empty()) return {};
-    // A view is computed by the model as it is, not by what the run made of it.
-    if (const auto changed = run_.find("interventions");
-        changed != run_.end() && !changed->is_null()) {
-      for (const char* what : {"lens positions", "attention layers"}) {
-        left_out_.push_back({{"what", what},
-                             {"shown", 0},
-                             {"of", what[0] == 'l' ? Json(tokens_.size()) : run_.at("layers")},
-                             {"how", "cutaway replay " + request_.directory +
-                                         " --tap NAME,… (the run had interventions, which a view "
-                                         "does not repeat)"}});
-      }
-      return {};
-    }
+    CUTAWAY_TRY(read_changes());
     CUTAWAY_ASSIGN(const SessionOptions session, session_options());
     CUTAWAY_TRY(add_lens(model, session));
     return add_attention(model, session);
@@ -155,6 +143,19 @@ class Report {
     return std::min(static_cast<int64_t>(choices_.size()), request_.limits.choices);
   }
 
+  // What the run changed inside itself, for the views to change as well.
+  Status read_changes() {
+    const auto changed = run_.find("interventions");
+    if (changed == run_.end() || changed->is_null()) return {};
+    CUTAWAY_ASSIGN(Interventions what,
+                   read_interventions(request_.directory + "/interventions.json"));
+    what.specification.erase("tokens");  // the tokens are there
+    const auto items = what.specification.find("interventions");
+    if (items == what.specification.end() || items->empty()) return {};
+    changes_ = {std::move(what), std::ssize(prompt_)};
+    return {};
+  }
+
   Result<SessionOptions> session_options() const {
     const Json& session = run_.at("session");
     SessionOptions out;
@@ -190,6 +191,7 @@ class Report {
     LensRequest lens;
     lens.tokens = tokens_;
     lens.last = std::max<int64_t>(1, std::min(n, request_.limits.lens_positions));
+    lens.interventions = changes_;
     lens.cancelled = request_.cancelled;
     CUTAWAY_ASSIGN(lens_, model.lens(lens, session));
     if (*lens.last < n) {
@@ -221,6 +223,7 @@ class Report {
       attention.layers.push_back(fit == 1 ? layers - 1 : i * (layers - 1) / (fit - 1));
     }
     attention.most_pattern_bytes = request_.limits.pattern_bytes;
+    attention.interventions = changes_;
     attention.cancelled = request_.cancelled;
     CUTAWAY_ASSIGN(attention_, model.attention(attention, session));
     return {};
@@ -230,6 +233,7 @@ class Report {
   Json run_, choices_;
   Pieces pieces_;
   std::vector<int32_t> prompt_, tokens_;
+  std::optional<ViewInterventions> changes_;
   Json replay_ = nullptr, lens_ = nullptr, attention_ = nullptr, left_out_ = Json::array();
 };
 

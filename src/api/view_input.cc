@@ -55,6 +55,33 @@ Result<std::unique_ptr<ViewRun>> ViewRun::create(const model::LoadedModel& model
   return std::make_unique<ViewRun>(model, engine, session, tokens);
 }
 
+Status ViewRun::intervene(const std::optional<ViewInterventions>& wanted, int64_t tokens,
+                          const model::LoadedModel& model, Engine::Impl& engine) {
+  CUTAWAY_SPAN(span, "api::ViewRun::intervene", "wanted", wanted.has_value());
+  if (!wanted) return {};
+  const int64_t prompt = wanted->prompt.value_or(tokens);
+  if (prompt < 1 || prompt > tokens) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("prompt is {}, must be 1 to {}, the text's tokens", prompt, tokens),
+                 "prompt"};
+  }
+  CUTAWAY_ASSIGN(intervened, Intervened::prepare(wanted->what, prompt, model, engine));
+  if (!intervened->rules().empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "tokens.force and tokens.ban have no effect: a view chooses no token", "tokens"};
+  }
+  runner.set_editors(intervened->editors());
+  CUTAWAY_OUT(span, "prompt", prompt);
+  return {};
+}
+
+void ViewRun::report(const text::Tokenizer& tokenizer, Json& view) const {
+  CUTAWAY_SPAN(span, "api::ViewRun::report", "intervened", intervened.has_value());
+  if (!intervened) return;
+  view["interventions"] = intervened->report(0, tokenizer);
+  for (const std::string& warning : intervened->warnings(0)) view["warnings"].push_back(warning);
+}
+
 Json token_json(const text::Tokenizer& tokenizer, int32_t id) {
   CUTAWAY_SPAN(span, "api::token_json", "id", id);
   return {{"id", id},

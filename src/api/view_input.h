@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "api/impl.h"
+#include "api/intervene.h"
+#include "cutaway/views.h"
 
 namespace cutaway::api {
 
@@ -30,8 +32,16 @@ class ViewRun {
   ViewRun(const model::LoadedModel& model, Engine::Impl& engine, const ResolvedSession& session,
           int64_t tokens);
 
+  // Lets the runner do what a request changes, if anything. Errors: those of Intervened::prepare;
+  // kInvalidArgument when it forces or bans tokens.
+  Status intervene(const std::optional<ViewInterventions>& wanted, int64_t tokens,
+                   const model::LoadedModel& model, Engine::Impl& engine);
+  // Into a view: "interventions", and a warning for what changed nothing.
+  void report(const text::Tokenizer& tokenizer, Json& view) const;
+
   kv::PagePool pages;
   inference::Runner runner;
+  std::optional<Intervened> intervened;
 };
 
 // {"id","piece","bytes","special"} of one token.

@@ -70,14 +70,24 @@ Result<ops::Rows> Runner::step(std::span<const StepInput> inputs) {
   return logits;
 }
 
-ops::Rows Runner::unembed(const ops::Rows& x) {
-  CUTAWAY_SPAN(span, "inference::Runner::unembed", "x", x.view());
+ops::Rows Runner::unembed(const ops::Rows& x, std::span<const int64_t> positions,
+                          std::span<trace::Editor* const> editors) {
+  CUTAWAY_SPAN(span, "inference::Runner::unembed", "x", x.view(), "editors", editors.size());
+  CUTAWAY_CHECK(editors.empty() || std::ssize(positions) == x.n);
   batch_.tokens.assign(static_cast<size_t>(x.n), 0);
   batch_.slices.clear();
+  // Rows of consecutive positions are one slice: where editors find their positions.
+  for (int64_t row = 0; row < x.n && !editors.empty(); ++row) {
+    const int64_t position = positions[static_cast<size_t>(row)];
+    if (row == 0 || position != positions[static_cast<size_t>(row) - 1] + 1) {
+      batch_.slices.push_back({nullptr, position, row, 0, -1, 0, context_});
+    }
+    ++batch_.slices.back().n;
+  }
   batch_.logit_rows.resize(static_cast<size_t>(x.n));
   std::iota(batch_.logit_rows.begin(), batch_.logit_rows.end(), 0);
   scratch_.rewind({});
-  ops::Pass pass{table_, pool_, scratch_, batch_, precise_};
+  ops::Pass pass{table_, pool_, scratch_, batch_, precise_, {}, nullptr, editors};
   const ops::Rows logits = model_.transformer().unembed(pass, x);
   CUTAWAY_OUT(span, "logits", logits.view());
   return logits;

@@ -50,9 +50,11 @@ class Runner {
   Result<ops::Rows> step(std::span<const StepInput> inputs);
 
   // The residual stream x {rows, d_model} of any layer read as the last one's: logits {rows,
-  // vocab}, with the bits that step() gives where x is the last layer's. No probe sees it. Valid
-  // until the next unembed() or step(); what step() returned is so no longer.
-  ops::Rows unembed(const ops::Rows& x);
+  // vocab}, with the bits that step() gives where x is the last layer's. No probe sees it.
+  // `editors` change the final norm and the logits as at `positions`, one for each row (needed with
+  // editors alone). Valid until the next unembed() or step(); what step() returned is so no longer.
+  ops::Rows unembed(const ops::Rows& x, std::span<const int64_t> positions = {},
+                    std::span<trace::Editor* const> editors = {});
 
   // Tokens that a sequence may come to hold; unless set, what the model was trained for. Some
   // rotary scalings depend on it, so that it stays the same while a sequence holds any.

@@ -308,12 +308,14 @@ class Lens {
       CUTAWAY_TRY(check_cancelled());
       const int64_t rows = std::min(tile_, all - begin);
       rows_.resize(static_cast<size_t>(rows * d));
+      positions_.resize(static_cast<size_t>(rows));
       for (int64_t r = 0; r < rows; ++r) {
         const auto layer = static_cast<size_t>((begin + r) / count);
         std::copy_n(streams_.row(layer, (begin + r) % count, d), d, rows_.begin() + r * d);
+        positions_[static_cast<size_t>(r)] = at + (begin + r) % count;
       }
       const int64_t start = now_ns();
-      const ops::Rows logits = runner_.unembed({rows_.data(), rows, d});
+      const ops::Rows logits = runner_.unembed({rows_.data(), rows, d}, positions_, plan_.editors);
       const int64_t unembedded = now_ns();
       std::vector<uint8_t> good(static_cast<size_t>(rows));
       pool_.parallel_for(good.size(), [&](size_t i) noexcept {
@@ -354,6 +356,7 @@ class Lens {
   std::vector<Final> final_;                   // [position of a pass]
   std::vector<float> probabilities_;           // {positions of a pass, vocab}
   std::vector<float> rows_;                    // {rows of a tile, d_model}
+  std::vector<int64_t> positions_;             // [row of a tile]
   LensOutcome out_;
 };
 

@@ -15,10 +15,13 @@ struct LensPlan {
   std::span<const int32_t> tokens;
   // Ascending; −1 is the stream that enters layer 0 (the embedding), l what layer l leaves.
   std::vector<int> layers;
-  int64_t first = 0;                // positions before it are context only
-  int32_t top = 5;                  // tokens per cell, ≥ 0
-  int32_t vocab = 0;                // the tokenizer's ids: the head's rows past them are no tokens
-  int64_t chunk = 512;              // tokens per forward pass of what is context only
+  int64_t first = 0;    // positions before it are context only
+  int32_t top = 5;      // tokens per cell, ≥ 0
+  int32_t vocab = 0;    // the tokenizer's ids: the head's rows past them are no tokens
+  int64_t chunk = 512;  // tokens per forward pass of what is context only
+  // Where the runner has editors: others of the same interventions, for the final norm and the
+  // logits of the layers before the last.
+  std::vector<trace::Editor*> editors;
   std::function<bool()> cancelled;  // asked between passes; may be empty
 };
 

@@ -280,13 +280,62 @@ def test_a_long_run_is_shown_in_part_and_says_so():
     assert (FOLDER / "long.html").stat().st_size < 60_000_000
 
 
-def test_a_run_with_interventions_is_shown_without_views_of_it():
-    (FOLDER / "change.json").write_text(json.dumps({"tokens": {"force": [{"step": 1, "id": 70}]}}))
-    got = make_report("changed", run=("--intervene", "change.json", "-n", "3", "hi"))
+CHANGES = [{"tap": "blocks.0.hook_resid_post", "op": "scale", "value": -1, "positions": [-1]},
+           {"tap": "pattern", "op": "zero", "heads": [1], "keys": [0], "steps": "1:"},
+           {"tap": "logits", "op": "add", "value": 4, "features": [70], "steps": 2}]
+
+
+def test_a_run_with_interventions_is_shown_as_it_was():
+    (FOLDER / "change.json").write_text(json.dumps({"interventions": CHANGES, "tokens": {"force": [{"step": 1, "id": 70}]}}))
+    got = make_report("changed", run=("--intervene", "change.json", "-n", "5", "--temperature", "0", "hi"))
     assert got["answer"][1]["token"]["id"] == 70 and got["replay"]["equal"], got["replay"]
-    assert got["lens"] is None and got["attention"] is None
-    assert {part["what"] for part in got["left_out"]} == {"lens positions", "attention layers"}
-    assert all("interventions" in part["how"] for part in got["left_out"])
+    assert got["left_out"] == []
+    check("lens", got["lens"])
+    check("attention", got["attention"])
+    # The last layer of the lens is what the run chose from, forced tokens apart.
+    first = len(got["prompt"]) - 1 - got["lens"]["positions"][0]["position"]
+    for step, choice in enumerate(got["answer"]):
+        cell = got["lens"]["layers"][-1]["cells"][first + step]
+        if step != 1:
+            assert cell["top"][0]["id"] == choice["token"]["id"] and abs(cell["top"][0]["prob"] - choice["prob"]) < 1e-6
+    # The looks that were taken away are not there.
+    n = len(got["prompt"]) + len(got["answer"])
+    for head in got["attention"]["heads"]:
+        rows = pattern(head, n)
+        for q in range(n):
+            gone = head["head"] == 1 and q >= len(got["prompt"])
+            assert (rows[q][0] == 0) == gone, (head["layer"], head["head"], q)
+    assert all(tap["fired"] > 0 for tap in got["lens"]["interventions"]["taps"])
+    ok(["report", "changed", "-o", "changed.html"])
+    check_page(FOLDER / "changed.html")
+    # Tokens alone leave the model as it is.
+    (FOLDER / "forced.json").write_text(json.dumps({"tokens": {"force": [{"step": 1, "id": 70}]}}))
+    forced = make_report("forced", run=("--intervene", "forced.json", "-n", "3", "hi"))
+    assert forced["replay"]["equal"] and "interventions" not in forced["lens"] and forced["attention"]
+
+
+def test_lens_and_attention_take_interventions():
+    plain = document(["lens", *TINY, "--json", "hello there"])
+    n = len(plain["tokens"])
+    (FOLDER / "view.json").write_text(json.dumps({"interventions": [
+        {"tap": "logits", "op": "add", "value": 9, "features": [70], "positions": [1]},
+        {"tap": "blocks.1.hook_resid_mid", "op": "add", "value": 0.5, "positions": [-1]}]}))
+    got = document(["lens", *TINY, "--json", "--intervene", "view.json", "hello there"])
+    check("lens", got)
+    for a, b in zip(plain["layers"], got["layers"]):
+        for position in range(n):
+            # Logits change wherever the head is read; the stream from layer 1 on.
+            changed = position == 1 or (position == n - 1 and b["layer"] >= 1)
+            same = [a["cells"][position][k] for k in ("top", "entropy")] == [b["cells"][position][k] for k in ("top", "entropy")]
+            assert same != changed, (b["layer"], position)
+    assert [tap["fired"] for tap in got["interventions"]["taps"]] == [1, 1]
+    assert "interventions" not in plain
+    (FOLDER / "view.json").write_text(json.dumps({"interventions": [{"tap": "z-0", "op": "zero", "positions": [9]}]}))
+    assert "changed nothing" in document(["attention", *TINY, "--json", "--intervene", "view.json", "hi"])["warnings"][0]
+    (FOLDER / "view.json").write_text(json.dumps({"tokens": {"force": [{"step": 1, "id": 70}]}}))
+    for command in ("lens", "attention"):
+        assert "a view chooses no token" in ok([command, *TINY, "--intervene", "view.json", "hi"], 2).err
+        assert "none.json" in ok([command, *TINY, "--intervene", "none.json", "hi"], 1).err
 
 
 def test_a_recording_of_before_is_shown_too():
