@@ -30,7 +30,7 @@ struct RunArgs {
   std::optional<int64_t> max_tokens, top_logprobs;
   SamplingOptions sampling;
   std::vector<std::string> logit_bias, stop;
-  std::optional<std::string> record, record_taps, intervene;
+  std::optional<std::string> record, record_taps, record_trace, intervene;
   TapArgs record_part;
 
   void add_to(Args& args);
@@ -62,6 +62,9 @@ void RunArgs::add_to(Args& args) {
             "Leave a recording in the new folder DIR: cutaway replay computes any step again");
   args.text("--record-taps", record_taps, "NAME,…",
             "Keep these taps in it (cutaway capture --help lists them)");
+  args.text("--record-trace", record_trace, "LEVEL",
+            "Keep the run's own trace in it: off, phases (default: two lines a token), functions "
+            "or tensors");
   record_part.add_to(args, true);
   args.group("Interventions");
   args.text("--intervene", intervene, "FILE",
@@ -110,6 +113,9 @@ Status RunArgs::check() const {
   if (record_taps && !record) {
     return wrong("record_taps", "--record-taps has no effect without --record DIR; add it");
   }
+  if (record_trace && !record) {
+    return wrong("record_trace", "--record-trace has no effect without --record DIR; add it");
+  }
   if (!record) CUTAWAY_TRY(record_part.check_unused("--record DIR"));
   if (!record_taps && !record_part.attention_top) {
     CUTAWAY_TRY(record_part.check_unused("--record-taps or --attention-top"));
@@ -149,6 +155,9 @@ Result<GenerateRequest> RunArgs::request() const {
   if (record) {
     request.record = {*record, record_taps ? std::vector{*record_taps} : std::vector<std::string>(),
                       record_part.window(), record_part.attention_top.value_or(0)};
+    if (record_trace) {
+      CUTAWAY_ASSIGN(request.record->trace, parse_trace_level(*record_trace));
+    }
   }
   if (intervene) {
     CUTAWAY_ASSIGN(request.interventions, read_interventions(*intervene));

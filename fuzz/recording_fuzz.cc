@@ -107,6 +107,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     write(folder.file("in/tensors.safetensors"), rest);
     read_tensors(folder.file("in/tensors.safetensors"), rest.size());
   }
+  // Lines of any kind, as a trace.
+  write(folder.file("in/trace.jsonl"), events);
+  const auto trace = inspect::read_trace(folder.file("in"), 64);
+  CUTAWAY_CHECK(!trace.ok() || trace->count >= static_cast<int64_t>(trace->lines.size()));
   const auto recording = inspect::read_recording(folder.file("in"));
   if (!recording.ok()) {
     CUTAWAY_CHECK(recording.error().message.find(folder.file("in")) != std::string::npos);

@@ -70,6 +70,9 @@ struct RecordOptions {
   TapWindow window;
   // Keys of each attention row in the standing form, 1 to 16, likewise; 0: without it.
   int64_t attention_top = 0;
+  // Of the run's own trace, to trace.jsonl: what ran when. kPhases is two lines a token, kFunctions
+  // some hundreds.
+  TraceLevel trace = TraceLevel::kPhases;
 };
 
 struct GenerateRequest {

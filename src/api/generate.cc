@@ -92,6 +92,12 @@ class SessionImpl final : public Session {
     out.model = name_;
     inference::DecodeOptions decode;
     CUTAWAY_TRY(check(request));
+    std::optional<RunRecorder> recorder;
+    if (request.record) {
+      CUTAWAY_ASSIGN(RunRecorder made,
+                     RunRecorder::create(*request.record, *model_, run, *engine_));
+      recorder.emplace(std::move(made));
+    }
     CUTAWAY_ASSIGN(decode.sampling, resolve_sampling(request.sampling, *model_));
     CUTAWAY_ASSIGN(out.prompt_tokens, prompt_tokens(request));
     decode.context = options_.context;
@@ -110,12 +116,7 @@ class SessionImpl final : public Session {
                                          *model_, *engine_));
       decode.rules = intervened->rules();
     }
-    std::optional<RunRecorder> recorder;
-    if (request.record) {
-      CUTAWAY_ASSIGN(RunRecorder made, RunRecorder::create(*request.record, *model_));
-      recorder.emplace(std::move(made));
-      decode.ledger = decode.logits_hashes = true;
-    }
+    if (recorder) decode.ledger = decode.logits_hashes = true;
     // Said once: they hold for the session.
     out.warnings = std::exchange(options_.warnings, {});
     for (const std::string& name : decode.sampling.without_effect()) {

@@ -93,7 +93,8 @@ RunRecorder::RunRecorder(RecordOptions options, trace::TapSelection selection,
 }
 
 Result<RunRecorder> RunRecorder::create(const RecordOptions& options,
-                                        const model::LoadedModel& model) {
+                                        const model::LoadedModel& model, const std::string& run,
+                                        Engine::Impl& engine) {
   CUTAWAY_SPAN(span, "api::RunRecorder::create", "directory", options.directory, "taps",
                options.taps.size());
   CUTAWAY_TRY(top_keys(options.attention_top));
@@ -101,7 +102,12 @@ Result<RunRecorder> RunRecorder::create(const RecordOptions& options,
                  select_taps(options.taps, options.window, model.shape()));
   CUTAWAY_ASSIGN(inspect::RecordingWriter writer,
                  inspect::RecordingWriter::create(options.directory));
-  return RunRecorder(options, std::move(selection), std::move(writer), model.shape().n_layers);
+  RunRecorder out(options, std::move(selection), std::move(writer), model.shape().n_layers);
+  if (options.trace != TraceLevel::kOff) {
+    CUTAWAY_ASSIGN(out.trace_, RunTrace::begin(*engine.tracer, run, out.writer_.trace_path(),
+                                               to_trace_level(options.trace)));
+  }
+  return out;
 }
 
 void RunRecorder::add(const inference::Choice& choice, const text::Tokenizer& tokenizer) {
@@ -201,6 +207,7 @@ Status RunRecorder::finish(const Generation& generation, const std::vector<std::
   if ((!options_.taps.empty() || top_) && !recording_.choices.empty()) {
     CUTAWAY_TRY(write_tensors(model, session, intervened, engine));
   }
+  if (trace_ != nullptr) CUTAWAY_TRY(trace_->end());
   CUTAWAY_TRY(writer_.commit(recording_));
   CUTAWAY_OUT(span, "directory", options_.directory);
   return {};
@@ -309,6 +316,7 @@ Result<Json> read_recording(const std::string& directory) {
   CUTAWAY_ASSIGN(const inspect::Recording recording, inspect::read_recording(directory));
   Json out = recording.run;
   out["layers"] = recording.n_layers;
+  out["has_trace"] = recording.has_trace;
   out["prompt_tokens"] = recording.prompt;
   Json tokens = Json::array();
   for (const inspect::RecordedChoice& choice : recording.choices) {

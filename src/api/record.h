@@ -3,6 +3,7 @@
 
 #include "api/impl.h"
 #include "api/intervene.h"
+#include "api/run_trace.h"
 #include "base/clock.h"
 #include "inspect/attention_top.h"
 #include "inspect/layer_hashes.h"
@@ -14,7 +15,8 @@ namespace cutaway::api {
 // that cannot be used, or a tap that is not there, is known before anything is computed.
 class RunRecorder {
  public:
-  static Result<RunRecorder> create(const RecordOptions& options, const model::LoadedModel& model);
+  static Result<RunRecorder> create(const RecordOptions& options, const model::LoadedModel& model,
+                                    const std::string& run, Engine::Impl& engine);
 
   std::vector<trace::Probe*> probes() {
     std::vector<trace::Probe*> out{hashes_.get()};
@@ -42,6 +44,7 @@ class RunRecorder {
   RecordOptions options_;
   trace::TapSelection selection_;
   inspect::RecordingWriter writer_;
+  std::unique_ptr<RunTrace> trace_;
   std::unique_ptr<inspect::LayerHashes> hashes_;
   std::unique_ptr<inspect::AttentionTop> top_;  // kept as the run goes, where there are no taps
   inspect::Recording recording_;

@@ -8,6 +8,7 @@
 #include "api/impl.h"
 #include "base/utf8.h"
 #include "cutaway/recording.h"
+#include "inspect/recording.h"
 
 namespace cutaway {
 namespace {
@@ -111,6 +112,21 @@ class Report {
     return add_attention(model, session);
   }
 
+  // What the recording has of the run's own trace.
+  Status read_trace() {
+    if (!run_.value("has_trace", false)) return {};
+    CUTAWAY_ASSIGN(inspect::RecordedTrace trace,
+                   inspect::read_trace(request_.directory, request_.limits.trace_lines));
+    if (std::ssize(trace.lines) < trace.count) {
+      left_out_.push_back({{"what", "trace lines"},
+                           {"shown", trace.lines.size()},
+                           {"of", trace.count},
+                           {"how", request_.directory + "/trace.jsonl"}});
+    }
+    trace_ = std::move(trace.lines);
+    return {};
+  }
+
   Json document() const {
     Json prompt = Json::array(), answer = Json::array();
     for (const int32_t id : prompt_) prompt.push_back(pieces_.token(id));
@@ -133,6 +149,7 @@ class Report {
             {"replay", replay_},
             {"lens", lens_},
             {"attention", attention_},
+            {"trace", trace_},
             {"without_model", replay_.is_null() ? Json(request_.without_model) : Json(nullptr)},
             {"left_out", std::move(left_out)},
             {"warnings", Json::array()}};
@@ -234,7 +251,8 @@ class Report {
   Pieces pieces_;
   std::vector<int32_t> prompt_, tokens_;
   std::optional<ViewInterventions> changes_;
-  Json replay_ = nullptr, lens_ = nullptr, attention_ = nullptr, left_out_ = Json::array();
+  Json replay_ = nullptr, lens_ = nullptr, attention_ = nullptr, trace_ = nullptr,
+       left_out_ = Json::array();
 };
 
 }  // namespace
@@ -243,6 +261,7 @@ Result<Json> report(const ReportRequest& request, const Model* model) {
   CUTAWAY_SPAN(span, "api::report", "directory", request.directory, "model", model != nullptr);
   CUTAWAY_ASSIGN(Json recording, read_recording(request.directory));
   Report made(request, std::move(recording));
+  CUTAWAY_TRY(made.read_trace());
   if (model != nullptr) CUTAWAY_TRY(made.compute(*model));
   Json out = made.document();
   CUTAWAY_OUT(span, "answer", out.at("answer").size());

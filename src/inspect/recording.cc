@@ -23,11 +23,12 @@ constexpr const char* kFormat = "cutaway-recording";
 constexpr int64_t kVersion = 1;
 constexpr const char* kRunFile = "run.json";
 constexpr const char* kEventsFile = "events.jsonl";
+constexpr const char* kTraceFile = "trace.jsonl";
 constexpr const char* kTensorsFile = "tensors.safetensors";
 constexpr const char* kInterventionsFile = "interventions.json";
 constexpr const char* kPatchesFile = "interventions.safetensors";
 // Those that run.json may list.
-constexpr const char* kListedFiles[] = {kEventsFile, kTensorsFile, kInterventionsFile,
+constexpr const char* kListedFiles[] = {kEventsFile, kTraceFile, kTensorsFile, kInterventionsFile,
                                         kPatchesFile};
 constexpr uintmax_t kMostBytes = uintmax_t{1} << 32;  // of run.json or events.jsonl
 // run.json ends with its own hash, over everything before these characters.
@@ -385,6 +386,8 @@ RecordingWriter::~RecordingWriter() {
 
 std::string RecordingWriter::tensors_path() const { return temporary_ + "/" + kTensorsFile; }
 
+std::string RecordingWriter::trace_path() const { return temporary_ + "/" + kTraceFile; }
+
 std::string RecordingWriter::patches_path() const { return temporary_ + "/" + kPatchesFile; }
 
 Status RecordingWriter::commit(const Recording& recording) {
@@ -399,7 +402,7 @@ Status RecordingWriter::commit(const Recording& recording) {
                            to_text(*recording.interventions, 2) + "\n"));
   }
   std::error_code code;
-  for (const char* name : {kTensorsFile, kInterventionsFile, kPatchesFile}) {
+  for (const char* name : {kTraceFile, kTensorsFile, kInterventionsFile, kPatchesFile}) {
     const std::string path = temporary_ + "/" + name;
     if (!fs::exists(path, code)) continue;
     CUTAWAY_ASSIGN(files[name], describe_file(path));
@@ -412,6 +415,37 @@ Status RecordingWriter::commit(const Recording& recording) {
   temporary_.clear();
   CUTAWAY_OUT(span, "files", files.size() + 1);
   return {};
+}
+
+Result<RecordedTrace> read_trace(const std::string& directory, int64_t most) {
+  CUTAWAY_SPAN(span, "inspect::read_trace", "directory", directory, "most", most);
+  const std::string path = directory + "/" + kTraceFile;
+  CUTAWAY_ASSIGN(const std::string text, read_file(path));
+  RecordedTrace out;
+  for (size_t begin = 0; begin < text.size(); ++out.count) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    begin = end + 1;
+    if (out.count >= most) continue;
+    const std::string where = fmt::format("{}, line {}", path, out.count + 1);
+    auto record = parse_json(line);
+    if (!record.ok()) return invalid(where, record.error().message);
+    const Members members(*record, where);
+    for (const char* key : {"kind", "phase", "name"}) CUTAWAY_TRY(members.text(key));
+    for (const char* key : {"thread", "depth"}) {
+      CUTAWAY_TRY(members.integer(key, 0, INT32_MAX));
+    }
+    for (const char* key : {"t_us", "duration_us"}) {
+      const auto it = record->find(key);
+      const bool needed = key[0] == 't' || (*record)["kind"] == "exit";
+      if (it == record->end() ? needed : !it->is_number() || it->get<double>() < 0) {
+        return invalid(where, fmt::format("\"{}\" is no time in microseconds", key));
+      }
+    }
+    out.lines.push_back(std::move(*record));
+  }
+  CUTAWAY_OUT(span, "lines", out.count);
+  return out;
 }
 
 Result<Recording> read_recording(const std::string& directory) {
@@ -438,6 +472,7 @@ Result<Recording> read_recording(const std::string& directory) {
     CUTAWAY_TRY(check_file(*files, *known, directory));
   }
   out.has_tensors = files->contains(kTensorsFile);
+  out.has_trace = files->contains(kTraceFile);
   if (files->contains(kInterventionsFile)) {
     const std::string path = directory + "/" + kInterventionsFile;
     CUTAWAY_ASSIGN(const std::string text, read_file(path));

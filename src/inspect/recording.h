@@ -5,6 +5,7 @@
 //                       the other files, and last a hash of its own bytes before that
 //   events.jsonl        one JSON object a line: {"kind":"hashes",…} for each position that was
 //                       computed, {"kind":"sample",…} for each choice
+//   trace.jsonl         the run's own trace (schema/trace.schema.json); may be absent
 //   tensors.safetensors the taps that were asked for; may be absent
 //   interventions.json  what the run changed inside itself; absent when nothing was changed
 //   interventions.safetensors  the values that its patches put in; may be absent
@@ -41,6 +42,7 @@ struct Recording {
   std::vector<std::vector<uint64_t>> layer_hashes;  // [position − first_hashed][layer]
   std::optional<Json> interventions;  // schema/interventions.schema.json, paths below the folder
   bool has_tensors = false;           // read back: tensors.safetensors is there
+  bool has_trace = false;             // read back: trace.jsonl is there
 
   // Every token whose keys and values the run computed: the prompt, and all choices but the last.
   std::vector<int32_t> computed_tokens() const;
@@ -58,6 +60,8 @@ class RecordingWriter {
 
   // Where tensors.safetensors belongs, for whoever writes it, before commit().
   std::string tensors_path() const;
+  // And trace.jsonl.
+  std::string trace_path() const;
   // And interventions.safetensors.
   std::string patches_path() const;
   Status commit(const Recording& recording);
@@ -70,6 +74,14 @@ class RecordingWriter {
 inline std::string recorded_tensors_path(const std::string& directory) {
   return directory + "/tensors.safetensors";
 }
+
+// Lines of a recording's trace.jsonl: the first `most`, each checked to have what a view reads.
+// Precondition: read_recording found it. Errors: kInvalidFile (the line, and what is wrong), kIo.
+struct RecordedTrace {
+  Json lines = Json::array();
+  int64_t count = 0;  // of the file
+};
+Result<RecordedTrace> read_trace(const std::string& directory, int64_t most);
 
 // Reads and checks everything: hashes of the files, counts that must fit one another. Errors:
 // kNotFound, kInvalidFile (the file, and what is wrong with it), kUnsupported (a later version).

@@ -9,7 +9,7 @@ const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
   args: ['--no-sandbox', '--use-gl=angle', '--use-angle=swiftshader', '--enable-unsafe-swiftshader'],
 });
-const found = { errors: [], requests: [], states: [], keyboard: false };
+const found = { errors: [], requests: [], states: [], keyboard: false, timeline: false };
 try {
   for (const locale of ['en-US', 'ko-KR']) {
     for (const colorScheme of ['light', 'dark']) {
@@ -51,6 +51,17 @@ try {
           await page.waitForTimeout(100);
           found.keyboard ||= (await panel.textContent()) !== before;
         }
+      }
+      const timeline = page.locator('#trace ~ div .view canvas').first();
+      if (!found.timeline && await page.locator('#trace').count() && await page.evaluate(() => document.querySelector('#trace').nextElementSibling?.nextElementSibling?.className === 'bar-row')) {
+        const said = () => page.evaluate(() => [...document.querySelectorAll('#trace ~ .panel')][0].textContent);
+        await timeline.focus();
+        const before = await said();
+        for (const key of ['ArrowRight', '+', '+', 'ArrowRight']) {
+          await page.keyboard.press(key);
+          await page.waitForTimeout(150);
+        }
+        found.timeline = (await said()) !== before;
       }
       await context.close();
     }

@@ -14,7 +14,7 @@ import cli_test
 import program
 from cli_test import FOLDER, TINY, answer, document, need_model, ok
 
-FILES = ("run.json", "events.jsonl", "tensors.safetensors")
+FILES = ("run.json", "events.jsonl", "trace.jsonl", "tensors.safetensors")
 TAPS = "hook_embed,blocks.1.attn.hook_pattern,blocks.0.hook_resid_post,logits"
 
 
@@ -58,8 +58,25 @@ def test_a_recording_holds_what_the_run_said():
 
 def test_recording_changes_no_bit():
     plain = answer("-n", "8", "--temperature", "1", "--seed", "3", "hello")
-    recorded = record("bits", "-n", "8", "--temperature", "1", "--seed", "3", "hello")
-    assert plain["logits_hash"] == recorded["logits_hash"] and plain["text"] == recorded["text"]
+    for level in ("off", "phases", "functions", "tensors"):
+        recorded = record("bits", "--record-trace", level, "-n", "8", "--temperature", "1", "--seed", "3", "hello")
+        assert plain["logits_hash"] == recorded["logits_hash"] and plain["text"] == recorded["text"]
+        assert (FOLDER / "bits" / "trace.jsonl").exists() == (level != "off")
+
+
+def test_a_recording_keeps_the_run_s_own_trace():
+    for level in ("phases", "functions"):
+        # Another sink at another level changes nothing of it.
+        got = record("traced", "--record-trace", level, "--trace-out", "beside.jsonl", "--trace", "tensors", "-n", "4", "hi")
+        lines = [json.loads(line) for line in (FOLDER / "traced" / "trace.jsonl").read_text().splitlines()]
+        assert {line["run"] for line in lines} == {got["run"]}
+        ended = [line for line in lines if line["kind"] == "exit"]
+        assert [line["step"] for line in ended if line["name"] == "inference::Decoder::token"] == [0, 1, 2, 3]
+        assert {line["phase"] for line in ended} >= {"prompt", "prefill", "generate"}
+        inside = [line for line in ended if line["name"].startswith("ops::")]
+        assert bool(inside) == (level == "functions")
+        assert all("min" not in json.dumps(line["fields"]) for line in inside)  # no digests
+        assert replay("traced")["equal"]
 
 
 def check_twenty(model: list[str], longest: int) -> None:

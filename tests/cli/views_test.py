@@ -237,6 +237,31 @@ def test_a_report_shows_the_run_and_its_proof():
     assert page_data(FOLDER / "rep.html")["answer"] == got["answer"]
 
 
+def test_a_report_holds_the_run_s_own_trace():
+    for level in ("phases", "functions"):
+        got = make_report("spans", run=("--record-trace", level, "-n", "5", "hi"))
+        lines = [json.loads(line) for line in (FOLDER / "spans" / "trace.jsonl").read_text().splitlines()]
+        assert got["trace"] == lines
+        for line in lines[::7]:
+            check("trace", line)
+        tokens = [line for line in lines if line["kind"] == "exit" and line["name"] == "inference::Decoder::token"]
+        assert [line["step"] for line in tokens] == list(range(5))
+        assert document(["report", "spans", "--json", "--no-model"])["trace"] == lines
+    ok(["report", "spans", "-o", "spans.html"])
+    check_page(FOLDER / "spans.html")
+    assert make_report("spanless", run=("--record-trace", "off", "-n", "2", "hi"))["trace"] is None
+    long = make_report("spans", run=("--record-trace", "functions", "-n", "90", "--logit-bias", "2=-100", "hi"))
+    left = next(part for part in long["left_out"] if part["what"] == "trace lines")
+    assert left["shown"] == len(long["trace"]) == 12000 < left["of"] and "trace.jsonl" in left["how"]
+
+
+def test_a_damaged_trace_is_named():
+    make_report("torn", run=("-n", "2", "hi"))
+    path = FOLDER / "torn" / "trace.jsonl"
+    path.write_bytes(path.read_bytes()[:-3])
+    assert "trace.jsonl" in ok(["report", "torn", "--json"], 1).err
+
+
 def test_the_lens_of_a_report_is_the_run_s_own():
     got = make_report("own", run=("-n", "5", "--temperature", "0", "hi"))
     first = len(got["prompt"]) - 1 - got["lens"]["positions"][0]["position"]
@@ -375,7 +400,11 @@ def test_pages_draw_in_a_browser_without_errors_or_requests():
     make_report("shown", run=("-n", "8", "--temperature", "0.9", "--seed", "7", "hi 한국어"))
     ok(["report", "shown", "-o", "report.html"])
     ok(["report", "shown", "--no-model", "-o", "bare.html"])
-    for name in ("lens", "attention", "report", "bare"):
+    make_report("inside", run=("-n", "3", "--record-trace", "functions", "hi \U0001F99C"))
+    ok(["report", "inside", "-o", "inside.html"])
+    make_report("spanless", run=("--record-trace", "off", "-n", "2", "hi"))
+    ok(["report", "spanless", "-o", "spanless.html"])
+    for name in ("lens", "attention", "report", "bare", "inside", "spanless"):
         got = in_browser(FOLDER / f"{name}.html")
         assert got["errors"] == [] and got["requests"] == [], (name, got["errors"][:3], got["requests"][:3])
         for state in got["states"]:  # each language in each theme
@@ -384,6 +413,7 @@ def test_pages_draw_in_a_browser_without_errors_or_requests():
         texts = [state["title"] for state in got["states"]]
         assert len(set(texts)) == 2, texts
         assert got["keyboard"], name
+        assert got["timeline"] == (name in ("report", "bare", "inside")), name
 
 
 if __name__ == "__main__":

@@ -73,6 +73,8 @@ COMMANDS = [
     WrongUse("no command", [], USAGE, ("command", "--help")),
     WrongUse("unknown command", ["rnu", "hi"], USAGE, ("rnu", "run")),
     run("unknown flag", "--temperatur 1 hi", USAGE, "--temperatur", "--temperature"),
+    run("a trace of no recording", "--record-trace phases hi", USAGE, "--record-trace", "--record DIR"),
+    run("a recorded trace of no level", "--record r --record-trace all hi", USAGE, "all", "phases"),
     run("taps without a recording", "--record-taps logits hi", USAGE, "--record-taps", "--record DIR"),
     run("a recording where something is", "--record tiny.gguf hi", USAGE, "tiny.gguf is there already"),
     run("interventions from a file that is not there", "--intervene none.json hi", FAILED, "none.json"),

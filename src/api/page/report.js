@@ -43,7 +43,7 @@ VIEWS.report = data => {
   const section = (key, ...children) => [el('h2', { id: key }, word(key)), ...children];
   const views = ['lens', 'attention'].filter(key => data[key]);
   return [
-    el('nav', {}, ['answer', 'proof', 'time', ...views, 'settings'].map(key => el('a', { href: `#${key}` }, word(key)))),
+    el('nav', {}, ['answer', 'proof', 'time', 'trace', ...views, 'settings'].map(key => el('a', { href: `#${key}` }, word(key)))),
     leftOut(data),
     ...section('prompt', textOf(data.prompt), el('div', { class: 'chips' }, data.prompt.map((token, i) => el('span', { class: 'chip prompt', title: `${i}  ${describe(named(token))}` }, tokenNodes(named(token)))))),
     ...section('answer', textOf(data.answer.map(choice => choice.token)), el('p', { class: 'hint' }, word('pick')),
@@ -51,6 +51,7 @@ VIEWS.report = data => {
     ...section('choice', panel),
     ...section('proof', proof(data)),
     ...section('time', ...times(data)),
+    ...section('trace', ...traceNodes(data)),
     ...views.flatMap(key => section(key, ...VIEWS[key](data[key]))),
     ...section('settings', settings(data)),
   ].filter(Boolean);
