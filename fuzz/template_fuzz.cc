@@ -1,14 +1,16 @@
 // Templates and conversations from anywhere: an error or segments, never a crash; and a template
 // that writes no control token itself never yields one, whatever the messages are.
 //
-// Input: the template, a byte 0, then the messages: JSON, or else the contents of user messages
-// with a byte 0 between them.
+// Input: the template, a byte 0, then JSON, the messages or an object of the members "messages",
+// "tools", "extra" and "add_generation_prompt"; or else the contents of messages with a byte 0
+// between them.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
 #include "base/utf8.h"
+#include "fuzz/deep_stack.h"
 #include "text/chat/chat_template.h"
 #include "text/tokenizer/byte_level.h"
 
@@ -36,19 +38,35 @@ std::shared_ptr<const Tokenizer> make_tokenizer() {
   return *Tokenizer::create(metadata);
 }
 
-Json read_messages(std::string_view data) {
-  if (auto json = parse_json(data); json.ok() && json->is_array()) return *json;
-  Json messages = Json::array();
+ChatTemplate::Input read_input(std::string_view data) {
+  ChatTemplate::Input input;
+  if (auto json = parse_json(data); json.ok() && (json->is_array() || json->is_object())) {
+    if (json->is_array()) {
+      input.messages = std::move(*json);
+      return input;
+    }
+    input.messages = json->value("messages", Json::array());
+    input.tools = json->value("tools", Json());
+    input.extra = json->value("extra", Json::object());
+    input.add_generation_prompt = json->contains("add_generation_prompt");
+    return input;
+  }
+  Json& messages = input.messages = Json::array();
   while (!data.empty()) {
     const size_t end = std::min(data.find('\0'), data.size());
     messages.push_back({{"role", messages.size() % 2 ? "assistant" : "user"},
                         {"content", utf8_replace_invalid(data.substr(0, end))}});
     data.remove_prefix(std::min(end + 1, data.size()));
   }
-  return messages;
+  return input;
 }
 
 }  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char*** arguments) {
+  take_deep_stack(*arguments);
+  return 0;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
   static const std::shared_ptr<const Tokenizer> tokenizer = make_tokenizer();
@@ -60,8 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
     CUTAWAY_CHECK(chat_template.error().code == ErrorCode::kInvalidFile);
     return 0;
   }
-  ChatTemplate::Input input;
-  input.messages = read_messages(data.substr(std::min(end + 1, data.size())));
+  const ChatTemplate::Input input = read_input(data.substr(std::min(end + 1, data.size())));
   const auto segments = (*chat_template)->render(input);
   if (!segments.ok()) {
     CUTAWAY_CHECK(segments.error().code == ErrorCode::kInvalidArgument);

@@ -272,13 +272,16 @@ def fuzz_one(run: Run, program: Path) -> Outcome:
     corpus = ROOT / "fuzz" / "corpus" / program.name.removesuffix("_fuzz")
     if not corpus.is_dir() or not any(corpus.iterdir()):
         return Outcome(failed=1, notes=[f"{program.name}: no saved corpus in fuzz/corpus"])
-    seconds, words = run.args.fuzz_seconds, corpus.parent.parent / f"{corpus.name}.dict"
+    seconds, beside = run.args.fuzz_seconds, corpus.parent.parent / corpus.name
+    words, options = beside.with_suffix(".dict"), beside.with_suffix(".options")
     with tempfile.TemporaryDirectory(prefix="cutaway-fuzz-") as scratch:
         found = run.logs / "fuzz-findings"
         found.mkdir(exist_ok=True)
         status, text = run.call(
             program.name, [str(program), f"-max_total_time={seconds}", "-timeout=25",
-                           *([f"-dict={words}"] if words.is_file() else []), "-rss_limit_mb=2048", "-print_final_stats=1",
+                           *([f"-dict={words}"] if words.is_file() else []),
+                           *(options.read_text().split() if options.is_file() else []),
+                           "-rss_limit_mb=2048", "-print_final_stats=1",
                            f"-artifact_prefix={found}/{program.name}-", scratch, str(corpus)],
             timeout=seconds + 300)
     executions = re.search(r"stat::number_of_executed_units:\s*(\d+)", text)

@@ -38,6 +38,11 @@ void cutaway_text_free(cutaway_text* text);
  * {% generation %} blocks are transparent). A template may be rendered from several threads. */
 typedef struct cutaway_template cutaway_template;
 
+/* Templates are read and rendered on a stack of 512 MB, in a thread of their own for each call.
+ * After this call that is spared on the calling thread wherever its own stack has as much left: it
+ * has `size` bytes below the caller's frame, and it is the caller who knows that. */
+void cutaway_stack_has(size_t size);
+
 /* On CUTAWAY_OK *out is the template; otherwise `error` says why and *out is null. */
 cutaway_status cutaway_template_new(cutaway_str source, cutaway_template** out,
                                     cutaway_text* error);

@@ -5,6 +5,7 @@ mod memory;
 mod python;
 mod template;
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Once;
@@ -72,8 +73,27 @@ pub unsafe extern "C" fn cutaway_text_free(text: *mut CutawayText) {
 /// fit. The memory is reserved and only what is used is taken.
 const STACK: usize = 512 << 20;
 
-/// Runs `body` on a stack of that size.
+thread_local! {
+    /// The lowest address that the stack of this thread is known to reach; its highest: not known.
+    static STACK_END: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+fn stack_pointer() -> usize {
+    let here = 0u8;
+    std::hint::black_box(&here) as *const u8 as usize
+}
+
+/// Fuzzers and others who make many small calls: the stack of this thread is deep already.
+#[no_mangle]
+pub extern "C" fn cutaway_stack_has(size: usize) {
+    STACK_END.set(stack_pointer().saturating_sub(size));
+}
+
+/// Runs `body` on a stack of that size: the caller's, where it is known to have as much left.
 fn on_deep_stack<T: Send>(body: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
+    if stack_pointer().saturating_sub(STACK_END.get()) >= STACK {
+        return guarded(body);
+    }
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
             .name("template".into())

@@ -12,7 +12,11 @@ use crate::{json, python};
 
 const NAME: &str = "chat_template";
 /// Bounds both the time of one rendering (about a second) and its memory (64 bytes a unit).
+#[cfg(not(fuzzing))]
 const FUEL: u64 = 8_000_000;
+/// A fuzzer finds loops quickly, and would then do little else.
+#[cfg(fuzzing)]
+const FUEL: u64 = 2_000;
 /// A variable that no template can name: the texts are written in private-use characters
 /// (src/text/chat/taint.h).
 const HIDDEN: &str = "hidden texts";

@@ -40,6 +40,8 @@ Error render_error(cutaway_status status, const std::string& message) {
 
 }  // namespace
 
+void declare_deep_stack(size_t size) { cutaway_stack_has(size); }
+
 Result<std::unique_ptr<const RustTemplate>> RustTemplate::create(std::string_view source) {
   cutaway_template* handle = nullptr;
   OwnedText error;

@@ -10,6 +10,11 @@
 
 namespace cutaway {
 
+// For who renders very often, as fuzzers do. The calling thread's stack has `size` bytes below this
+// frame: while 512 MB of them are left, templates use it, in place of a thread with such a stack
+// for each call. Untrue: a hostile template ends the program.
+void declare_deep_stack(size_t size);
+
 // A Jinja2 template as minijinja renders it, in the environment that transformers sets up for chat
 // templates. Immutable; may be rendered from several threads.
 class RustTemplate {

@@ -330,6 +330,10 @@ Status read_force(const Json& list, const text::Tokenizer& tokenizer, Interventi
     forced.step = step.get<int64_t>();
     CUTAWAY_ASSIGN(forced.ids,
                    read_tokens(member(list[i], "id"), member(list[i], "text"), field, tokenizer));
+    if (std::ssize(forced.ids) - 1 > kLastStep - forced.step) {
+      return wrong(field, fmt::format("forces {} tokens from step {} on; the last step is {}",
+                                      forced.ids.size(), forced.step, kLastStep));
+    }
     for (const ForcedTokens& other : out.force) {
       const auto end = [](const ForcedTokens& f) { return f.step + std::ssize(f.ids); };
       if (forced.step < end(other) && other.step < end(forced)) {

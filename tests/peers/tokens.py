@@ -22,7 +22,15 @@ NAMES = ["qwen3", "llama-3.1", "gemma-3", "deepseek-v3", "gpt-oss"]
 
 
 def compare(name: str) -> bool:
-    folder = peers_home() / "oracle" / "tok-100k"
+    # Of this process alone: a second comparison beside it has its own.
+    folder = peers_home() / "oracle" / f"tok-100k-{os.getpid()}"
+    try:
+        return compare_in(folder, name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # hundreds of megabytes
+
+
+def compare_in(folder: Path, name: str) -> bool:
     home = peers_home().parent
     made = subprocess.run([sys.executable, ROOT / "tools" / "make_oracle.py", "tokenizers", "--only",
                            name, "--folder", folder.name, "--random", "70000", "--corpus", "30000",
@@ -35,7 +43,6 @@ def compare(name: str) -> bool:
         [test, f"--gtest_filter=*SameTokensOnEveryCase/{case}"],
         env=dict(os.environ, CUTAWAY_TOKENIZER_ORACLE=str(folder)), capture_output=True, text=True)
     print(ran.stdout[-3000:])
-    shutil.rmtree(folder)  # hundreds of megabytes
     # A case that was skipped, or not there, has no line of its own.
     return ran.returncode == 0 and f"{name}: " in ran.stdout
 

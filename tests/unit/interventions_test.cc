@@ -398,6 +398,8 @@ TEST_F(Interventions, tokens_are_ids_or_texts) {
       {R"({"force":[{"id":1}]})", "tokens.force[0].step is missing"},
       {R"({"force":[{"step":0}]})", "needs one of an id and a text"},
       {R"({"force":[{"step":0,"id":99999999}]})", "ids are 0 to"},
+      {R"({"force":[{"step":2147483647,"text":"abc"}]})",
+       "forces 3 tokens from step 2147483647 on; the last step is 2147483647"},
       {R"({"force":[{"step":0,"text":"abc"},{"step":2,"id":1}]})", "forces step 2, which another"},
       {R"({"ban":[{"texts":["ab"]}]})", "which is 2 tokens"},
       {R"({"ban":[{}]})", "names no token"},

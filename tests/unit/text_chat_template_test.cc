@@ -4,9 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
+#include <ctime>
 #include <thread>
 
+#include "base/rust_bridge.h"
 #include "tests/unit/text_testing.h"
 
 namespace cutaway::text {
@@ -321,6 +324,49 @@ TEST(ChatTemplate, SharedByThreads) {
   for (std::thread& thread : threads) thread.join();
   for (const std::string& text : texts) {
     EXPECT_EQ(text, "<|im_start|>assistant\nYes<|im_end|>\n");
+  }
+}
+
+double processor_seconds(clockid_t clock) {
+  timespec time = {};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// A thread that says how deep its stack is does the work itself; one that says nothing, or has less
+// left than templates want, has it done on a deeper one.
+TEST(ChatTemplate, OnTheCallersOwnDeepStack) {
+  constexpr size_t kStack = size_t{560} << 20;
+  std::string source = "{{ 0";
+  for (int i = 0; i < 20'000; ++i) source += "+1";
+  source += " }}{% for i in range(100000) %}{% set x = i * 2 %}{% endfor %}";
+  struct Case {
+    size_t declared;
+    const std::string& source;
+    std::string text;
+    double own = 0;  // seconds of the processor
+  };
+  for (const size_t declared : {size_t{0}, size_t{64} << 20, kStack - (size_t{4} << 20)}) {
+    Case one{declared, source, ""};
+    pthread_attr_t attributes;
+    ASSERT_EQ(pthread_attr_init(&attributes), 0);
+    ASSERT_EQ(pthread_attr_setstacksize(&attributes, kStack), 0);
+    pthread_t thread = {};
+    const auto body = [](void* data) -> void* {
+      Case& mine = *static_cast<Case*>(data);
+      if (mine.declared > 0) declare_deep_stack(mine.declared);
+      const double before = processor_seconds(CLOCK_THREAD_CPUTIME_ID);
+      mine.text = text_of(mine.source, input("[]"));
+      mine.own = processor_seconds(CLOCK_THREAD_CPUTIME_ID) - before;
+      return nullptr;
+    };
+    const double before = processor_seconds(CLOCK_PROCESS_CPUTIME_ID);
+    ASSERT_EQ(pthread_create(&thread, &attributes, body, &one), 0);
+    ASSERT_EQ(pthread_join(thread, nullptr), 0);
+    pthread_attr_destroy(&attributes);
+    const double all = processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - before;
+    EXPECT_EQ(one.text, "20000");
+    EXPECT_EQ(one.own > all / 2, declared > size_t{512} << 20) << one.own << " of " << all << " s";
   }
 }
 

@@ -1,6 +1,7 @@
 #include "text/chat/chat_template.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/clock.h"
 #include "base/rust_bridge.h"
@@ -102,23 +103,32 @@ class Rendering {
   // Puts leaves [begin, end) under a plan, if the output stays the same.
   bool raise(size_t begin, size_t end, const Plan& plan) {
     if (begin == end) return true;
-    ++renderings_;
     std::vector<Plan> tried = plans_;
     std::fill(tried.begin() + static_cast<ptrdiff_t>(begin),
               tried.begin() + static_cast<ptrdiff_t>(end), plan);
-    auto out = output_under(tried);
-    if (!out.ok() || alphabet_.show(*out) != expected_) return false;
+    std::vector<std::string> texts = texts_under(tried);
+    if (failed_.contains(texts)) return false;  // another plan hid the same
+    ++renderings_;
+    auto out = output_of(texts);
+    if (!out.ok() || alphabet_.show(*out) != expected_) {
+      failed_.insert(std::move(texts));
+      return false;
+    }
     plans_ = std::move(tried);
     hidden_ = std::move(*out);
     return true;
   }
 
-  Result<std::string> output_under(const std::vector<Plan>& plans) const {
+  std::vector<std::string> texts_under(const std::vector<Plan>& plans) const {
     std::vector<std::string> texts;
     texts.reserve(leaves_.size());
     for (size_t i = 0; i < leaves_.size(); ++i) {
       texts.push_back(alphabet_.hide(leaves_[i].text, owner_.ranges_to_hide(leaves_[i], plans[i])));
     }
+    return texts;
+  }
+
+  Result<std::string> output_of(const std::vector<std::string>& texts) const {
     Json hidden = replace_leaves(context_, texts);
     hidden["hidden texts"] = true;  // what Rust's filters ask for; no template can name it
     return owner_.output(std::move(hidden), wall_us_);
@@ -179,7 +189,7 @@ class Rendering {
   bool comes_out(size_t i, const std::vector<std::string>& spared) const {
     std::vector<Plan> hidden_all = plans_;
     hidden_all[i] = {Plan::kDangers, {}};
-    const auto without = output_under(hidden_all);
+    const auto without = output_of(texts_under(hidden_all));
     return !without.ok() || count_trusted(hidden_, spared) > count_trusted(*without, spared);
   }
 
@@ -216,6 +226,7 @@ class Rendering {
   PrivateAlphabet alphabet_;
   int64_t wall_us_;  // one time for all renderings
   std::string expected_, hidden_;
+  std::set<std::vector<std::string>> failed_;  // texts under which the output is another
   int renderings_ = 0;
 };
 

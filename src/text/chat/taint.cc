@@ -195,7 +195,17 @@ std::string PrivateAlphabet::hide(std::string_view text,
 std::string PrivateAlphabet::show(std::string_view text) const {
   CUTAWAY_SPAN(span, "text::PrivateAlphabet::show", "text", text);
   std::string out;
-  for (const Segment& segment : segments(text)) out += segment.text;
+  out.reserve(text.size());
+  size_t length = 0;
+  for (size_t pos = 0; pos < text.size(); pos += length) {
+    const int32_t c = utf8_decode(text, pos, length);
+    const auto it = from_private_.find(static_cast<uint32_t>(c));
+    if (it == from_private_.end()) {
+      out += text.substr(pos, length);
+    } else {
+      utf8_append(out, it->second);
+    }
+  }
   CUTAWAY_OUT(span, "text", out);
   return out;
 }
@@ -213,15 +223,16 @@ std::vector<Segment> PrivateAlphabet::segments(std::string_view text) const {
     const int32_t c = utf8_decode(text, pos, length);
     const auto it = from_private_.find(static_cast<uint32_t>(c));
     if (it != from_private_.end()) {
-      std::string shown = std::move(gap);
+      append(false, gap);
       gap.clear();
-      utf8_append(shown, it->second);
-      append(false, shown);
+      utf8_append(out.back().text, it->second);
     } else if (c >= 0 && stays(static_cast<uint32_t>(c)) && !out.empty() &&
                !out.back().parse_special) {
       gap += text.substr(pos, length);
     } else {
-      append(true, std::exchange(gap, {}) + std::string(text.substr(pos, length)));
+      if (!gap.empty()) append(true, gap);
+      gap.clear();
+      append(true, text.substr(pos, length));
     }
   }
   if (!gap.empty()) append(true, gap);
