@@ -28,11 +28,10 @@ constexpr const char* kLearnt =
     "the cat sat on the mat, and then the other cats sat there too; hello hello hello world's "
     "it's they'll we've aaaaaaaaaaaaaaaa aaaa aaaa  \n\n\n        for (int i = 0; i < 10; ++i) {\n"
     "    return values[i] == 0;\n    }\n  123 1234 12 2024 2024 3.14 ((())) ==== ---- ....\t\t\t"
-    "안녕하세요 안녕하세요 한국어 한국말 한국 이 이것은 것은 漢字 漢字仮名 は は 你好 你好世界 "
-    "привет "
-    "привет мир été été naïve ÄÖÜ äöü 😀😀 👩‍👩‍👧 ① ½ \u0301e\u0301 \u00a0\u00a0 "
-    "\u3000 "
-    "HELLO Hello tHE The ";
+    "안녕하세요 안녕하세요 한국어 한국말 한국 이 이것은 것은 漢字 漢字仮名 は は "
+    "你好 你好世界 привет привет мир été été naïve ÄÖÜ äöü 😀😀 "
+    "\U0001F469\u200D\U0001F469\u200D\U0001F467 ① ½ \u0301e\u0301 "
+    "\u00a0\u00a0 \u3000 HELLO Hello tHE The ";
 
 // The characters (or bytes) of the text, then 400 times the most frequent pair of neighbours, which
 // becomes a token.
