@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "api/impl.h"
+#include "api/view_input.h"
 
 namespace cutaway {
 
@@ -91,17 +92,23 @@ Json session_json(const ResolvedSession& session, const Engine::Impl& engine) {
 
 namespace {
 
-// A number that the parameters hold as float or int32: what does not fit is an error, not a clamp.
-Status set_float(const char* name, const std::optional<double>& asked,
-                 const std::optional<double>& recommended, float& out) {
-  const std::optional<double> value = asked ? asked : recommended;
-  if (!value) return {};
+// A file's f32 as people write it: 0.8 and not 0.800000011920929.
+double as_written(double value) {
+  const auto narrow = static_cast<float>(value);
+  return static_cast<double>(narrow) == value ? shortest(narrow) : value;
+}
+
+// What no f32 logit can be changed by is an error, not a clamp.
+Status set_number(const char* name, const std::optional<double>& asked,
+                  const std::optional<double>& recommended, double& out) {
+  if (!asked && !recommended) return {};
+  const std::optional<double> value = asked ? asked : as_written(*recommended);
   if (!std::isfinite(*value) || std::fabs(*value) > std::numeric_limits<float>::max()) {
     return Error{ErrorCode::kInvalidArgument,
                  std::string(name) + " is " + std::to_string(*value) + ", must be a finite number",
                  name};
   }
-  out = static_cast<float>(*value);
+  out = *value;
   return {};
 }
 
@@ -112,14 +119,15 @@ Result<sampling::SamplingParams> resolve_sampling(const SamplingOptions& options
   CUTAWAY_SPAN(span, "api::resolve_sampling");
   const model::SamplingDefaults& file = model.sampling_defaults();
   sampling::SamplingParams out;
-  CUTAWAY_TRY(set_float("temperature", options.temperature, file.temperature, out.temperature));
-  CUTAWAY_TRY(set_float("top_p", options.top_p, file.top_p, out.top_p));
-  CUTAWAY_TRY(set_float("min_p", options.min_p, file.min_p, out.min_p));
-  CUTAWAY_TRY(set_float("typical_p", options.typical_p, file.typical_p, out.typical_p));
+  CUTAWAY_TRY(set_number("temperature", options.temperature, file.temperature, out.temperature));
+  CUTAWAY_TRY(set_number("top_p", options.top_p, file.top_p, out.top_p));
+  CUTAWAY_TRY(set_number("min_p", options.min_p, file.min_p, out.min_p));
+  CUTAWAY_TRY(set_number("typical_p", options.typical_p, file.typical_p, out.typical_p));
+  CUTAWAY_TRY(set_number("repeat_penalty", options.repeat_penalty, file.repeat_penalty,
+                         out.repeat_penalty));
+  CUTAWAY_TRY(set_number("presence_penalty", options.presence_penalty, {}, out.presence_penalty));
   CUTAWAY_TRY(
-      set_float("repeat_penalty", options.repeat_penalty, file.repeat_penalty, out.repeat_penalty));
-  CUTAWAY_TRY(set_float("presence_penalty", options.presence_penalty, {}, out.presence_penalty));
-  CUTAWAY_TRY(set_float("frequency_penalty", options.frequency_penalty, {}, out.frequency_penalty));
+      set_number("frequency_penalty", options.frequency_penalty, {}, out.frequency_penalty));
   const int64_t top_k = options.top_k.value_or(file.top_k.value_or(0));
   if (top_k < 0 || top_k > INT32_MAX) {
     return Error{ErrorCode::kInvalidArgument,
@@ -134,7 +142,7 @@ Result<sampling::SamplingParams> resolve_sampling(const SamplingOptions& options
                        ", outside the vocabulary (0 to " + std::to_string(vocab - 1) + ")",
                    "logit_bias"};
     }
-    CUTAWAY_TRY(set_float("logit_bias", bias, {}, out.logit_bias[static_cast<int32_t>(id)]));
+    CUTAWAY_TRY(set_number("logit_bias", bias, {}, out.logit_bias[static_cast<int32_t>(id)]));
   }
   out.seed = options.seed.value_or(0);
   if (!options.seed) out.seed = sampling::random_seed();

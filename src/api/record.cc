@@ -239,7 +239,7 @@ Result<sampling::SamplingParams> recorded_sampling(const inspect::Recording& rec
           "run.json: \"sampling\": \"logit_bias\": \"" + id + "\" is no token with a number",
           "recording"};
     }
-    out.logit_bias[static_cast<int32_t>(number)] = value.get<float>();
+    out.logit_bias[static_cast<int32_t>(number)] = value.get<double>();
   }
   CUTAWAY_TRY(out.validate(vocab_size));
   CUTAWAY_OUT(span, "temperature", out.temperature, "seed", out.seed);

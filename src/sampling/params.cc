@@ -14,7 +14,7 @@ Status in_range(const char* field, T value, T low, T high) {
                fmt::format("{} is {}, must be between {} and {}", field, value, low, high), field};
 }
 
-Status above_zero(const char* field, float value, float high) {
+Status above_zero(const char* field, double value, double high) {
   if (value > 0 && value <= high) return {};
   return Error{ErrorCode::kInvalidArgument,
                fmt::format("{} is {}, must be greater than 0 and at most {}", field, value, high),
@@ -26,17 +26,17 @@ Status above_zero(const char* field, float value, float high) {
 Status SamplingParams::validate(int32_t vocab_size) const {
   CUTAWAY_SPAN(span, "sampling::SamplingParams::validate", "temperature", temperature, "top_k",
                top_k, "top_p", top_p, "vocab_size", vocab_size);
-  CUTAWAY_TRY(in_range("temperature", temperature, 0.0f, 100.0f));
+  CUTAWAY_TRY(in_range("temperature", temperature, 0.0, 100.0));
   if (top_k < 0) {
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("top_k is {}, must be 0 (off) or greater", top_k), "top_k"};
   }
-  CUTAWAY_TRY(in_range("top_p", top_p, 0.0f, 1.0f));
-  CUTAWAY_TRY(in_range("min_p", min_p, 0.0f, 1.0f));
-  CUTAWAY_TRY(above_zero("typical_p", typical_p, 1.0f));
-  CUTAWAY_TRY(above_zero("repeat_penalty", repeat_penalty, 100.0f));
-  CUTAWAY_TRY(in_range("presence_penalty", presence_penalty, -2.0f, 2.0f));
-  CUTAWAY_TRY(in_range("frequency_penalty", frequency_penalty, -2.0f, 2.0f));
+  CUTAWAY_TRY(in_range("top_p", top_p, 0.0, 1.0));
+  CUTAWAY_TRY(in_range("min_p", min_p, 0.0, 1.0));
+  CUTAWAY_TRY(above_zero("typical_p", typical_p, 1.0));
+  CUTAWAY_TRY(above_zero("repeat_penalty", repeat_penalty, 100.0));
+  CUTAWAY_TRY(in_range("presence_penalty", presence_penalty, -2.0, 2.0));
+  CUTAWAY_TRY(in_range("frequency_penalty", frequency_penalty, -2.0, 2.0));
   for (const auto& [id, bias] : logit_bias) {
     if (id < 0 || id >= vocab_size) {
       return Error{ErrorCode::kInvalidArgument,

@@ -38,7 +38,7 @@ StageRecord* begin_record(Ledger* ledger, const char* name, Json params) {
   return &ledger->stages.back();
 }
 
-Json bias_json(const std::map<int32_t, float>& bias) {
+Json bias_json(const std::map<int32_t, double>& bias) {
   Json out = Json::object();
   for (const auto& [id, value] : bias) out[std::to_string(id)] = value;
   return out;
@@ -168,9 +168,11 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits,
     adjusted_.assign(logits.begin(), logits.end());
     if (!p.logit_bias.empty()) add_bias(adjusted_, p.logit_bias);
     if (p.repeat_penalty != 1) {
-      penalize_repetition(adjusted_, prompt_counts_, output_counts_, p.repeat_penalty);
+      penalize_repetition(adjusted_, prompt_counts_, output_counts_,
+                          static_cast<float>(p.repeat_penalty));
     }
-    penalize_presence_frequency(adjusted_, output_counts_, p.presence_penalty, p.frequency_penalty);
+    penalize_presence_frequency(adjusted_, output_counts_, static_cast<float>(p.presence_penalty),
+                                static_cast<float>(p.frequency_penalty));
     for (const int32_t id : banned) {
       adjusted_[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
     }
@@ -241,7 +243,9 @@ int32_t Sampler::choose_drawn(std::span<const float> logits, const LogitScan& sc
   CUTAWAY_SPAN(span, "sampling::Sampler::choose_drawn", "n", logits.size(), "u", u, "temperature",
                params_.temperature);
   const SamplingParams& p = params_;
-  Distribution distribution(logits, scan, 1.0 / static_cast<double>(p.temperature), buffers_);
+  // Below it all weight is the largest's, and beyond it 1 / temperature would be no number.
+  constexpr double kLeast = 1e-60;
+  Distribution distribution(logits, scan, 1.0 / std::max(p.temperature, kLeast), buffers_);
   if (ledger != nullptr) {
     record_change(ledger, "temperature", {{"temperature", p.temperature}}, distribution.count());
   }
@@ -249,16 +253,14 @@ int32_t Sampler::choose_drawn(std::span<const float> logits, const LogitScan& sc
     keep_top_k(distribution, p.top_k, begin_record(ledger, "top_k", {{"top_k", p.top_k}}));
   }
   if (p.typical_p < 1) {
-    keep_typical(distribution, static_cast<double>(p.typical_p),
+    keep_typical(distribution, p.typical_p,
                  begin_record(ledger, "typical_p", {{"typical_p", p.typical_p}}));
   }
   if (p.top_p < 1) {
-    keep_top_p(distribution, static_cast<double>(p.top_p),
-               begin_record(ledger, "top_p", {{"top_p", p.top_p}}));
+    keep_top_p(distribution, p.top_p, begin_record(ledger, "top_p", {{"top_p", p.top_p}}));
   }
   if (p.min_p > 0) {
-    keep_min_p(distribution, static_cast<double>(p.min_p),
-               begin_record(ledger, "min_p", {{"min_p", p.min_p}}));
+    keep_min_p(distribution, p.min_p, begin_record(ledger, "min_p", {{"min_p", p.min_p}}));
   }
   const Drawn drawn = draw(distribution, u);
   if (ledger != nullptr) {

@@ -27,17 +27,17 @@
 namespace cutaway::sampling {
 
 struct SamplingParams {
-  float temperature = 0;        // 0 … 100; 0: greedy
-  int32_t top_k = 0;            // 0: off
-  float top_p = 1;              // [0, 1]; 1: off; 0 keeps the most probable token
-  float min_p = 0;              // [0, 1]; 0: off
-  float typical_p = 1;          // (0, 1]; 1: off
-  float repeat_penalty = 1;     // (0, 100]; 1: off
-  float presence_penalty = 0;   // [−2, 2]
-  float frequency_penalty = 0;  // [−2, 2]
+  double temperature = 0;        // 0 … 100; 0: greedy
+  int32_t top_k = 0;             // 0: off
+  double top_p = 1;              // [0, 1]; 1: off; 0 keeps the most probable token
+  double min_p = 0;              // [0, 1]; 0: off
+  double typical_p = 1;          // (0, 1]; 1: off
+  double repeat_penalty = 1;     // (0, 100]; 1: off
+  double presence_penalty = 0;   // [−2, 2]
+  double frequency_penalty = 0;  // [−2, 2]
   // id → [−100, 100], added to the logit, as OpenAI's API has it: −100 in practice bans a token,
   // +100 forces it, but a token with a logit 100 above all others survives a −100.
-  std::map<int32_t, float> logit_bias;
+  std::map<int32_t, double> logit_bias;
   uint64_t seed = 0;
 
   // Error kInvalidArgument names the field, the value and the range; ids against vocab_size.

@@ -32,10 +32,10 @@ void cut(Distribution& distribution, int64_t kept, StageRecord* record) {
 
 }  // namespace
 
-void add_bias(std::span<float> logits, const std::map<int32_t, float>& bias) {
+void add_bias(std::span<float> logits, const std::map<int32_t, double>& bias) {
   CUTAWAY_SPAN(span, "sampling::add_bias", "n", logits.size(), "tokens", bias.size());
   for (const auto& [id, value] : bias) {
-    if (within(logits, id)) logits[static_cast<size_t>(id)] += value;
+    if (within(logits, id)) logits[static_cast<size_t>(id)] += static_cast<float>(value);
   }
 }
 

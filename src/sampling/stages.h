@@ -13,7 +13,7 @@
 namespace cutaway::sampling {
 
 // logit += bias.
-void add_bias(std::span<float> logits, const std::map<int32_t, float>& bias);
+void add_bias(std::span<float> logits, const std::map<int32_t, double>& bias);
 
 // For every token of the prompt or the output, once: logit > 0 ? logit / penalty : logit · penalty.
 // Source: Keskar et al., "CTRL" (2019), with the sign rule of transformers.

@@ -64,6 +64,20 @@ def test_recording_changes_no_bit():
         assert (FOLDER / "bits" / "trace.jsonl").exists() == (level != "off")
 
 
+def test_settings_are_echoed_as_they_were_written():
+    given = {"temperature": 0.8, "top_p": 0.95, "min_p": 0.05, "typical_p": 0.9, "repeat_penalty": 1.1,
+             "presence_penalty": 0.3, "frequency_penalty": 0.7}
+    flags = [text for name, value in given.items() for text in ("--" + name.replace("_", "-"), str(value))]
+    got = record("echo", *flags, "--logit-bias", "5=0.1", "--ledger", "-n", "2", "--seed", "3", "hi")
+    run = json.loads((FOLDER / "echo" / "run.json").read_text())
+    for sampling in (got["sampling"], run["sampling"], document(["report", "echo", "--json"])["run"]["sampling"]):
+        assert {name: sampling[name] for name in given} == given and sampling["logit_bias"] == {"5": 0.1}
+    for ledger in (got["tokens"][1]["ledger"], replay("echo", "--step", "1")["step"]["ledger"]):
+        said = {name: value for stage in ledger["stages"] for name, value in stage["params"].items()}
+        assert {name: said[name] for name in given} == given and said["logit_bias"] == {"5": 0.1}
+    assert replay("echo")["equal"]
+
+
 def test_a_recording_keeps_the_run_s_own_trace():
     for level in ("phases", "functions"):
         # Another sink at another level changes nothing of it.

@@ -130,8 +130,12 @@ TEST(Sampler, ExtremeTemperatures) {
   SamplingParams p;
   p.temperature = 1e-38f;
   EXPECT_EQ(chosen({1, 1.0000001f, 1}, p), 1);
-  p.temperature = std::numeric_limits<float>::denorm_min();
-  EXPECT_EQ(chosen({3e38f, -3e38f, 0}, p), 0);
+  for (const double least : {static_cast<double>(std::numeric_limits<float>::denorm_min()), 1e-200,
+                             std::numeric_limits<double>::denorm_min()}) {
+    p.temperature = least;
+    EXPECT_EQ(chosen({3e38f, -3e38f, 0}, p), 0) << least;
+    EXPECT_EQ(chosen({1, 1.0000001f, 1}, p), 1) << least;
+  }
   p.temperature = 100;
   p.typical_p = 0.5f;
   EXPECT_TRUE(choose({3e38f, -3e38f, 0}, p).ok());
@@ -175,7 +179,7 @@ TEST(SamplingParams, MessagesNameFieldValueAndRange) {
             "temperature|temperature is nan, must be between 0 and 100");
   EXPECT_EQ(message([](P& p) { p.top_k = -3; }), "top_k|top_k is -3, must be 0 (off) or greater");
   EXPECT_EQ(message([](P& p) { p.top_p = 1.5f; }), "top_p|top_p is 1.5, must be between 0 and 1");
-  EXPECT_EQ(message([](P& p) { p.min_p = -0.1f; }), "min_p|min_p is -0.1, must be between 0 and 1");
+  EXPECT_EQ(message([](P& p) { p.min_p = -0.1; }), "min_p|min_p is -0.1, must be between 0 and 1");
   EXPECT_EQ(message([](P& p) { p.typical_p = 0; }),
             "typical_p|typical_p is 0, must be greater than 0 and at most 1");
   EXPECT_EQ(message([](P& p) { p.repeat_penalty = 0; }),

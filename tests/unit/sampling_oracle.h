@@ -47,18 +47,22 @@ class Oracle {
   Oracle(std::vector<float> logits, const SamplingParams& params, std::vector<int32_t> prompt,
          std::vector<int32_t> output)
       : logits_(std::move(logits)), params_(params) {
-    for (const auto& [id, bias] : params_.logit_bias) logits_[at(id)] += bias;
+    for (const auto& [id, bias] : params_.logit_bias) {
+      logits_[at(id)] += static_cast<float>(bias);  // logits are changed in f32
+    }
     std::set<int32_t> seen(prompt.begin(), prompt.end());
     seen.insert(output.begin(), output.end());
     if (params_.repeat_penalty != 1) {
       for (const int32_t id : seen) {
         float& l = logits_[at(id)];
-        l = l > 0 ? l / params_.repeat_penalty : l * params_.repeat_penalty;
+        const auto penalty = static_cast<float>(params_.repeat_penalty);
+        l = l > 0 ? l / penalty : l * penalty;
       }
     }
     for (const int32_t id : std::set<int32_t>(output.begin(), output.end())) {
       const auto count = static_cast<float>(std::count(output.begin(), output.end(), id));
-      logits_[at(id)] -= count * params_.frequency_penalty + params_.presence_penalty;
+      logits_[at(id)] -= count * static_cast<float>(params_.frequency_penalty) +
+                         static_cast<float>(params_.presence_penalty);
     }
   }
 
