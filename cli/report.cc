@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "base/whole_file.h"
 #include "cli/commands.h"
 #include "cli/exit_status.h"
 #include "cli/interrupt.h"
@@ -100,7 +101,7 @@ int write_report(const ReportArgs& args, const Json& made) {
     if (!page.ok()) return report(page.error());
     text = std::move(*page);
   }
-  if (const Status status = write_file(*args.output, text); !status.ok()) {
+  if (const Status status = write_whole_file(*args.output, text); !status.ok()) {
     return report(status.error());
   }
   for (const Json& part : made.at("left_out")) {

@@ -1,14 +1,10 @@
 #include "cli/view_args.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <limits>
 
+#include "base/whole_file.h"
 #include "cli/exit_status.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
@@ -107,53 +103,12 @@ int write_view(const ViewArgs& view, const std::string& name, const Json& result
   } else {
     text = to_text(result) + "\n";
   }
-  if (const Status status = write_file(*view.output, text); !status.ok()) {
+  if (const Status status = write_whole_file(*view.output, text); !status.ok()) {
     return report(status.error());
   }
   write_out(fmt::format("written to {} ({})\n", printable(*view.output),
                         human_bytes(static_cast<double>(text.size()))));
   return kDone;
-}
-
-namespace {
-
-// False with errno set.
-bool fill(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return false;
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-  // mkostemp makes 0600; a result file gets what the user's umask gives new files.
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  return ::fchmod(fd, 0666 & ~mask) == 0 && ::fsync(fd) == 0;
-}
-
-}  // namespace
-
-Status write_file(const std::string& path, std::string_view text) {
-  const auto failed = [&](const char* what) {
-    return Error{ErrorCode::kIo, fmt::format("{} {}: {}", what, path, std::strerror(errno)),
-                 "output"};
-  };
-  struct stat existing{};
-  if (::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {
-    return Error{ErrorCode::kIo, path + " exists and is not a regular file", "output"};
-  }
-  std::string temporary = path + ".XXXXXX";
-  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) return failed("cannot create a file beside");
-  const bool filled = fill(fd, text);
-  if (!filled || ::rename(temporary.c_str(), path.c_str()) != 0) {
-    const Error error = failed("cannot write");
-    ::close(fd);
-    ::unlink(temporary.c_str());
-    return error;
-  }
-  ::close(fd);
-  return {};
 }
 
 }  // namespace cutaway::cli

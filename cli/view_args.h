@@ -43,7 +43,4 @@ ViewInput read_input(const Args& args, const ViewArgs& view);
 int write_view(const ViewArgs& view, const std::string& name, const Json& result,
                const std::string& table);
 
-// A file of this text, whole or not at all; one that is there is replaced. Errors: kIo.
-Status write_file(const std::string& path, std::string_view text);
-
 }  // namespace cutaway::cli

@@ -1,17 +1,11 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <unordered_set>
 
+#include "base/whole_file.h"
 #include "formats/gguf.h"
 #include "formats/gguf_types.h"
 #include "formats/sniff.h"
@@ -145,112 +139,6 @@ struct PutValue {
     put<uint64_t>(out, n);
   }
 };
-
-// A file being written: closed, and removed unless it was kept.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& target) {
-    static std::atomic<uint32_t> counter{0};
-    remove_stale(target);
-    for (int tries = 0; tries < 16; ++tries) {
-      path_ = fmt::format("{}.{}.{}.part", target, ::getpid(), counter.fetch_add(1));
-      fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-      if (fd_ < 0) return;
-      // Held until closed: somebody is writing this. Another writer may have come before the lock,
-      // and taken the new file for a stale one.
-      while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
-      }
-      struct stat status{};
-      if (::fstat(fd_, &status) != 0 || status.st_nlink > 0) return;
-      ::close(fd_);
-      fd_ = -1;
-    }
-    errno = EBUSY;
-  }
-  ~TemporaryFile() {
-    if (fd_ < 0) return;
-    ::close(fd_);
-    if (!kept_) ::unlink(path_.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  bool is_open() const { return fd_ >= 0; }
-
-  bool write(std::span<const uint8_t> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t n = ::write(fd_, bytes.data(), std::min<size_t>(bytes.size(), 1u << 30));
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) return false;
-      bytes = bytes.subspan(static_cast<size_t>(n));
-      written_ += n;
-    }
-    send_to_disk();
-    return true;
-  }
-
-  // Under its name at last. Without `replace`, a file that has come there meanwhile stays (EEXIST).
-  bool publish(const std::string& target, bool replace) {
-    if (::fsync(fd_) != 0) return false;
-    kept_ = (replace ? ::rename(path_.c_str(), target.c_str())
-                     : ::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, target.c_str(),
-                                   RENAME_NOREPLACE)) == 0;
-    if (!kept_ && !replace && (errno == EINVAL || errno == ENOSYS)) {
-      // A file system without that: a second name does not replace either. The first one goes.
-      return ::link(path_.c_str(), target.c_str()) == 0;
-    }
-    return kept_;
-  }
-
- private:
-  // What earlier writers of the same target left that were killed: nobody holds its lock.
-  static void remove_stale(const std::string& target) {
-    const std::filesystem::path path(target);
-    const std::string begin = path.filename().string() + ".";
-    std::error_code error;
-    const auto folder = path.parent_path().empty() ? "." : path.parent_path();
-    for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
-         it.increment(error)) {
-      const std::string name = it->path().filename().string();
-      if (!name.starts_with(begin) || !name.ends_with(".part")) continue;
-      // Exactly the names that are made above: PID.N
-      const std::string_view middle = std::string_view(name).substr(
-          begin.size(),
-          name.size() - begin.size() - std::min(name.size() - begin.size(), size_t{5}));
-      const bool ours = std::count(middle.begin(), middle.end(), '.') == 1 &&
-                        middle.find_first_not_of("0123456789.") == std::string_view::npos;
-      const int fd = ours ? ::open(it->path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
-      if (fd < 0) continue;
-      // Under the lock: a writer that waits for it then sees that its file has gone.
-      if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(it->path().c_str());
-      ::close(fd);
-    }
-  }
-
-  // The disk works while the next bytes are made: the sync at the end is short, and a large file
-  // does not fill the memory with pages that wait. A hint: where it fails, nothing is lost.
-  void send_to_disk() {
-    constexpr off_t kStep = off_t{64} << 20;
-    if (written_ - sent_ < kStep) return;
-    ::sync_file_range(fd_, sent_, written_ - sent_, SYNC_FILE_RANGE_WRITE);
-    sent_ = written_;
-  }
-
-  std::string path_;
-  int fd_ = -1;
-  off_t written_ = 0, sent_ = 0;
-  bool kept_ = false;
-};
-
-// So that the new name survives a power cut too. A file system that cannot sync folders is no
-// error.
-void sync_folder_of(const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
-}
 
 Error bad_tensor(const StoredTensor& tensor, const std::string& what) {
   return {ErrorCode::kInvalidArgument, fmt::format("tensor {} {}", in_quotes(tensor.name), what),
@@ -419,16 +307,11 @@ Status GgufWriter::write(const std::string& path, bool replace) const {
   CUTAWAY_SPAN(span, "formats::GgufWriter::write", "path", path, "tensors", tensors_.size());
   CUTAWAY_TRY(check());
   const uint64_t align = alignment().value();
-  const auto failed = [&] {
-    return Error{ErrorCode::kIo, "cannot write " + path + ": " + std::strerror(errno), "path"};
-  };
-  TemporaryFile file(path);
-  if (!file.is_open()) return failed();
+  CUTAWAY_ASSIGN(WholeFile file, WholeFile::create(path));
   uint64_t written = 0;
   const Append append = [&](std::span<const uint8_t> bytes) -> Status {
     written += bytes.size();
-    if (!file.write(bytes)) return failed();
-    return {};
+    return file.append(bytes.data(), bytes.size());
   };
   CUTAWAY_TRY(append(head(align)));
   const std::vector<uint8_t> zeros(align);
@@ -441,8 +324,7 @@ Status GgufWriter::write(const std::string& path, bool replace) const {
     }
     CUTAWAY_TRY(append(std::span(zeros).first(align_up(written, align) - written)));
   }
-  if (!file.publish(path, replace)) return failed();
-  sync_folder_of(path);
+  CUTAWAY_TRY(file.publish(replace ? WholeFile::Existing::kReplaced : WholeFile::Existing::kKept));
   CUTAWAY_OUT(span, "bytes", written);
   return {};
 }

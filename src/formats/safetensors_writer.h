@@ -6,9 +6,11 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "base/whole_file.h"
 #include "tensor/tensor.h"
 
 namespace cutaway::formats {
@@ -20,15 +22,14 @@ class SafetensorsWriter {
     std::vector<int64_t> shape;
     const char* dtype = "F32";  // of 4 bytes: or "I32"
   };
-  // Whether commit() waits until the disk has everything, or leaves that to the system.
-  enum class Durability : uint8_t { kSynced, kCached };
+  using Durability = WholeFile::Durability;
 
-  // Makes a temporary file beside `path`, which commit() renames: never half a file under that
-  // name. `metadata` goes under "__metadata__". Errors: kIo.
+  // The file appears whole, with commit(), or not at all (base/whole_file.h). `metadata` goes under
+  // "__metadata__". Errors: kIo.
   static Result<SafetensorsWriter> create(const std::string& path,
                                           const std::vector<Tensor>& tensors,
                                           const std::map<std::string, std::string>& metadata);
-  ~SafetensorsWriter();  // without commit() the temporary file is removed
+  ~SafetensorsWriter();
   SafetensorsWriter(SafetensorsWriter&& other) noexcept;
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
 
@@ -43,9 +44,9 @@ class SafetensorsWriter {
   Status commit(Durability durability = Durability::kSynced);
 
  private:
-  SafetensorsWriter() = default;
-  std::string path_, temporary_;
-  int fd_ = -1;
+  explicit SafetensorsWriter(WholeFile file) : file_(std::move(file)) {}
+
+  WholeFile file_;
   int64_t data_begin_ = 0, data_bytes_ = 0;
   uint8_t* mapped_ = nullptr;
   std::vector<int64_t> offsets_;  // bytes from data_begin_

@@ -1,6 +1,5 @@
 #include "inspect/recording.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <fstream>
 
 #include "base/clock.h"
+#include "base/whole_file.h"
 #include "trace/trace.h"
 
 namespace cutaway::inspect {
@@ -42,20 +42,9 @@ Error io_error(const std::string& path, const char* what) {
 // ---- writing -----------------------------------------------------------------------------------
 
 Status write_file(const std::string& path, std::string_view text) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd < 0) return io_error(path, "cannot be made");
-  for (std::string_view rest = text; !rest.empty();) {
-    const ssize_t n = ::write(fd, rest.data(), rest.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      Error error = io_error(path, "cannot be written");
-      ::close(fd);
-      return error;
-    }
-    rest.remove_prefix(static_cast<size_t>(n));
-  }
-  if (::fsync(fd) != 0 || ::close(fd) != 0) return io_error(path, "cannot be written");
-  return {};
+  const Status written = write_whole_file(path, text);
+  if (written.ok()) return {};
+  return Error{written.error().code, written.error().message, "record"};
 }
 
 std::string hex64(uint64_t value) { return fmt::format("{:016x}", value); }

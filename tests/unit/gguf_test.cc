@@ -331,7 +331,7 @@ TEST_F(GgufFiles, WriteFailsWithTheSystemsReason) {
   fs::create_directories(path("folder"));
   const Status folder = sample.writer.write(path("folder"));
   ASSERT_FALSE(folder.ok());
-  EXPECT_THAT(folder.error().message, HasSubstr("directory"));
+  EXPECT_THAT(folder.error().message, HasSubstr("folder exists and is not a regular file"));
   EXPECT_EQ(files(), 1u) << "no temporary file stays";
 }
 
