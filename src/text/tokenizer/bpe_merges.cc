@@ -27,40 +27,41 @@ constexpr size_t kShort = 48;  // bytes up to which a scan beats the queue
 //
 // Parts keep the place at which they begin; next[i] is the place where part i ends. pairs[i] holds
 // rank and place of the merge of part i with the next, so that the least of all is the one to make.
+template <bool kKeepMade>
 CUTAWAY_NO_VECTORS void merge_short(const MergeTable& merges, std::string_view word,
                                     Bpe::Scratch& scratch, std::vector<MadeMerge>* made) {
   constexpr int kPlaceBits = 6;
   static_assert(kShort <= 1 << kPlaceBits);
   constexpr uint32_t kNothing = MergeTable::kMaxMerges << kPlaceBits;
-  std::vector<Part>& parts = scratch.parts;
-  const uint32_t n = static_cast<uint32_t>(parts.size());
-  uint32_t pairs[kShort];
+  Part* const parts = scratch.parts.data();
+  const uint32_t n = static_cast<uint32_t>(scratch.parts.size());
+  uint32_t pairs[kShort + 1];
   uint8_t next[kShort], previous[kShort];
-  const auto put = [&](uint32_t i, uint32_t rank) { pairs[i] = rank << kPlaceBits | i; };
   for (uint32_t i = 0; i < n; ++i) {
     next[i] = static_cast<uint8_t>(i + 1);
     previous[i] = static_cast<uint8_t>(i - 1);
   }
   for (uint32_t i = 0; i + 1 < n; ++i) {
-    put(i, word.empty() ? merges.rank(parts[i].id, parts[i + 1].id)
-                        : merges.rank_of_bytes(static_cast<uint8_t>(word[i]),
-                                               static_cast<uint8_t>(word[i + 1])));
+    const uint32_t rank = word.empty() ? merges.rank(parts[i].id, parts[i + 1].id)
+                                       : merges.rank_of_bytes(static_cast<uint8_t>(word[i]),
+                                                              static_cast<uint8_t>(word[i + 1]));
+    pairs[i] = rank << kPlaceBits | i;
   }
-  scratch.operations += n;
+  uint64_t operations = n;
   // Pairs from `last` on are none: the last part has no next.
   for (uint32_t last = n > 0 ? n - 1 : 0;;) {
     uint32_t best = kNothing, other = kNothing;
-    for (uint32_t i = 0; i + 1 < last; i += 2) {
+    pairs[last] = kNothing;
+    for (uint32_t i = 0; i < last; i += 2) {
       best = std::min(best, pairs[i]);
       other = std::min(other, pairs[i + 1]);
     }
-    if (last % 2 != 0) best = std::min(best, pairs[last - 1]);
     best = std::min(best, other);
-    scratch.operations += n;
+    operations += n;
     if (best >= kNothing) break;
     const uint32_t i = best & ((1 << kPlaceBits) - 1), rank = best >> kPlaceBits;
     const uint32_t middle = next[i], end = next[middle];
-    if (made) {
+    if constexpr (kKeepMade) {
       made->push_back(
           {rank, i > 0 ? parts[i - 1].end : 0, parts[middle - 1].end, parts[end - 1].end});
     }
@@ -68,17 +69,22 @@ CUTAWAY_NO_VECTORS void merge_short(const MergeTable& merges, std::string_view w
     parts[i].id = id;
     next[i] = static_cast<uint8_t>(end);
     pairs[middle] = kNothing;
+    // Both are asked of memory before either is waited for.
+    const uint32_t before = i > 0 ? previous[i] : i;
+    const MergeTable::Asked left = merges.ask(parts[before].id, id);
     if (end < n) {
       previous[end] = static_cast<uint8_t>(i);
-      put(i, merges.rank(id, parts[end].id));
+      const MergeTable::Asked right = merges.ask(id, parts[end].id);
+      pairs[i] = merges.rank(right) << kPlaceBits | i;
     } else {
       last = i;
     }
-    if (i > 0) put(previous[i], merges.rank(parts[previous[i]].id, id));
+    if (i > 0) pairs[before] = merges.rank(left) << kPlaceBits | before;
   }
+  scratch.operations += operations;
   size_t out = 0;
   for (uint32_t i = 0; i < n; i = next[i]) parts[out++] = {parts[i].id, parts[next[i] - 1u].end};
-  parts.resize(out);
+  scratch.parts.resize(out);
 }
 
 // The same order from a queue of (rank, position) over a linked list: n log n.
@@ -291,18 +297,18 @@ Result<const std::vector<Part>*> Bpe::merge(std::string_view word, const Whole& 
     CUTAWAY_ASSIGN(bytes, split_bytes(*vocabulary_, word, drop, scratch, bad_byte));
   }
   if (parts.size() <= kShort) {
-    merge_short(merges_, bytes, scratch, made);
+    if (made) {
+      merge_short<true>(merges_, bytes, scratch, made);
+    } else {
+      merge_short<false>(merges_, bytes, scratch, nullptr);
+    }
   } else {
     merge_long(merges_, scratch, made);
   }
   if (!all_tokens) {
     CUTAWAY_TRY(spell_out(*vocabulary_, unknown_, word, drop, scratch, bad_byte));
   }
-  if (whole.id >= 0) {
-    const bool same = parts.size() == 1 && parts[0].id == whole.id;
-    whole_[static_cast<size_t>(whole.id)].store(same ? kWhole : kNotWhole,
-                                                std::memory_order_relaxed);
-  }
+  if (whole.id >= 0) learn(whole.id, parts.size() == 1 && parts[0].id == whole.id);
   return &parts;
 }
 

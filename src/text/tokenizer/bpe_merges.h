@@ -41,9 +41,25 @@ class MergeTable {
   // At least kMaxMerges where there is none (a negative symbol is no symbol).
   uint32_t rank(int32_t left, int32_t right) const {
     const uint64_t wanted = pair_key(left, right) << kRankBits;
-    const uint64_t hash = hash_of(wanted);
-    if (!may_hold(hash)) return kMaxMerges;
-    for (size_t at = first_slot(hash);; at = (at + kWay) & mask_) {
+    return rank(Asked{wanted, hash_of(wanted)});
+  }
+  // The same in two steps, so that memory can be asked for more than one pair at a time.
+  struct Asked {
+    uint64_t wanted, hash;
+  };
+  Asked ask(int32_t left, int32_t right) const {
+    const uint64_t wanted = pair_key(left, right) << kRankBits;
+    const Asked asked{wanted, hash_of(wanted)};
+    __builtin_prefetch(&filter_[asked.hash >> filter_shift_]);
+    __builtin_prefetch(&slots_[first_slot(asked.hash)]);
+    return asked;
+  }
+  // False: the pair has no merge. (True nearly always means that it has.)
+  bool may_hold(const Asked& asked) const { return may_hold(asked.hash); }
+  uint32_t rank(const Asked& asked) const {
+    const uint64_t wanted = asked.wanted;
+    if (!may_hold(asked.hash)) return kMaxMerges;
+    for (size_t at = first_slot(asked.hash);; at = (at + kWay) & mask_) {
       // What is left of a slot with this key is its rank, of any other more than any rank.
       const uint64_t* slots = &slots_[at];
       const uint64_t first = std::min(slots[0] ^ wanted, slots[1] ^ wanted);
@@ -173,27 +189,39 @@ class Bpe {
     ++scratch.operations;
     return &scratch.parts;
   }
+  // A word that waits for others, and for memory.
+  struct Waiting {
+    std::string_view word;
+    uint32_t hash = 0;  // of those that can be a token
+  };
   // Asks the memory for what find_whole(word) will look at first.
-  void prefetch(std::string_view word) const {
-    if (word.size() > 1 && word.size() <= vocabulary_->longest_text()) vocabulary_->prefetch(word);
+  Waiting prefetch(std::string_view word) const {
+    if (word.size() < 2 || word.size() > vocabulary_->longest_text()) return {word};
+    const uint32_t hash = hash_bytes(word);
+    vocabulary_->prefetch(hash);
+    return {word, hash};
   }
   // Once that is there, for the rest. Precondition: at most kTogether words.
   static constexpr size_t kTogether = 16;
-  void prefetch_rest(std::span<const std::string_view> words) const {
+  void prefetch_rest(std::span<const Waiting> words) const {
     std::array<int32_t, kTogether> ids;
-    for (size_t i = 0; i < words.size(); ++i) ids[i] = vocabulary_->prefetch_token(words[i]);
+    for (size_t i = 0; i < words.size(); ++i) {
+      ids[i] = vocabulary_->prefetch_token(words[i].word, words[i].hash);
+    }
     for (size_t i = 0; i < words.size(); ++i) {
       if (ids[i] >= 0) vocabulary_->prefetch_bytes(ids[i]);
     }
   }
   // The two halves of encode. Where find_whole(word).taken, its id alone is the answer.
-  Whole find_whole(std::string_view word) const {
+  Whole find_whole(std::string_view word) const { return find_whole({word, hash_bytes(word)}); }
+  Whole find_whole(const Waiting& waiting) const {
+    const std::string_view word = waiting.word;
     if (word.size() == 1 && !characters_) {
       const int32_t id = vocabulary_->byte_token(static_cast<uint8_t>(word[0]));
       return {id, id >= 0};
     }
     if (word.size() > vocabulary_->longest_text()) return {};
-    const int32_t id = vocabulary_->find_text(word);
+    const int32_t id = vocabulary_->find_text(word, waiting.hash);
     if (id < 0) return {};
     if (ignore_merges_) return {id, true};
     const uint8_t known = whole_[static_cast<size_t>(id)].load(std::memory_order_relaxed);
@@ -203,6 +231,17 @@ class Bpe {
                                          Scratch& scratch, std::vector<MadeMerge>* made,
                                          size_t& bad_byte) const;
 
+  // Up to kTogether words, byte-level: find_whole of each, and the parts (count > 0) of those that
+  // are not taken whole, have at most kLongest bytes, and a token for each of them. The rest is for
+  // merge(). Counts `operations` as merge() does.
+  struct Together {
+    static constexpr size_t kLongest = 32;
+    std::array<Whole, kTogether> whole;
+    std::array<uint8_t, kTogether> count;
+    std::array<std::array<Part, kLongest>, kTogether> parts;
+  };
+  void merge_together(std::span<const Waiting> words, Together& out, uint64_t& operations) const;
+
  private:
   std::shared_ptr<const Vocabulary> vocabulary_;
   std::shared_ptr<const Characters> characters_;
@@ -210,6 +249,9 @@ class Bpe {
   MergeTable merges_;
   bool ignore_merges_;
   bool learn_whole(int32_t id, int depth) const;
+  void learn(int32_t id, bool whole) const {
+    whole_[static_cast<size_t>(id)].store(whole ? kWhole : kNotWhole, std::memory_order_relaxed);
+  }
 
   // For each token: does its own text merge to exactly itself? Found out when first asked, so that
   // most words are one look-up. 0: not known yet.

@@ -56,36 +56,44 @@ class BpeTokenizer final : public VocabularyTokenizer {
   bool has_space_prefix() const override { return spaces_.add_prefix; }
 
  private:
-  // Calls on_word(word, origin) for each pre-token of a text without special tokens.
+  // Calls on_word(word, origin, together, its number there) for each pre-token of a text without
+  // special tokens. Without `operations`, or SentencePiece's, together is null: no words are merged
+  // side by side.
   template <typename OnWord>
-  Status walk_words(std::string_view text, size_t offset, OnWord on_word) const {
+  Status walk_words(std::string_view text, size_t offset, uint64_t* operations,
+                    OnWord on_word) const {
     if (!pre_) {
       const SpacedText spaced(text, spaces_);
       const std::string_view all = spaced.text();
       for (size_t pos = 0; pos < all.size();) {
         const size_t end = characters_->next_cut(all, pos);
         CUTAWAY_TRY(on_word(all.substr(pos, end - pos),
-                            WordOrigin{spaced.changed() ? &spaced : nullptr, offset, pos}));
+                            WordOrigin{spaced.changed() ? &spaced : nullptr, offset, pos}, nullptr,
+                            0));
         pos = end;
       }
       return {};
     }
     const auto cut = [&](std::string_view part, const AlignedText* aligned) -> Status {
       // A few words wait until what they are looked up in has come from memory.
-      std::array<std::string_view, Bpe::kTogether> waiting;
+      std::array<Bpe::Waiting, Bpe::kTogether> waiting;
+      Bpe::Together together;
       size_t n = 0;
       const auto flush = [&]() -> Status {
         bpe_.prefetch_rest(std::span(waiting.data(), n));
+        if (operations) {
+          bpe_.merge_together(std::span(waiting.data(), n), together, *operations);
+        }
         for (size_t i = 0; i < n; ++i) {
-          const size_t pos = static_cast<size_t>(waiting[i].data() - part.data());
-          CUTAWAY_TRY(on_word(waiting[i], WordOrigin{aligned, offset, pos}));
+          const size_t pos = static_cast<size_t>(waiting[i].word.data() - part.data());
+          CUTAWAY_TRY(on_word(waiting[i].word, WordOrigin{aligned, offset, pos},
+                              operations ? &together : nullptr, i));
         }
         n = 0;
         return {};
       };
       CUTAWAY_TRY(pre_->for_each_word(unicode_, part, [&](std::string_view word) -> Status {
-        bpe_.prefetch(word);
-        waiting[n++] = word;
+        waiting[n++] = bpe_.prefetch(word);
         return n < waiting.size() ? Status() : flush();
       }));
       return flush();
@@ -112,27 +120,35 @@ Result<std::vector<EncodedToken>> BpeTokenizer::encode(std::span<const Segment> 
   Bpe::Scratch scratch;
   add_first(out, options);
   size_t first = 0;  // where the tokens of the text begin
-  const auto on_word = [&](std::string_view word, const WordOrigin& origin) -> Status {
-    const Bpe::Whole whole = bpe_.find_whole(word);
+  const auto add_parts = [&](std::span<const Part> parts, const WordOrigin& origin) {
+    size_t begin = 0;
+    for (const Part& part : parts) {
+      add_token(out, first, part.id, origin.begin(begin), origin.end(part.end));
+      begin = part.end;
+    }
+  };
+  const auto on_word = [&](std::string_view word, const WordOrigin& origin,
+                           const Bpe::Together* together, size_t i) -> Status {
+    const Bpe::Whole whole = together ? together->whole[i] : bpe_.find_whole(word);
     if (whole.taken) {
       add_token(out, first, whole.id, origin.begin(0), origin.end(word.size()));
+      return {};
+    }
+    if (together && together->count[i] > 0) {
+      add_parts(std::span(together->parts[i].data(), together->count[i]), origin);
       return {};
     }
     size_t bad_byte = 0;
     auto parts = bpe_.merge(word, whole, options.drop_unencodable, scratch, nullptr, bad_byte);
     if (!parts) return no_byte(parts.error(), origin, bad_byte);
-    size_t begin = 0;
-    for (const Part& part : **parts) {
-      add_token(out, first, part.id, origin.begin(begin), origin.end(part.end));
-      begin = part.end;
-    }
+    add_parts(**parts, origin);
     return {};
   };
   CUTAWAY_TRY(walk(
       joined,
       [&](std::string_view text, size_t offset) {
         first = out.size();
-        return walk_words(text, offset, on_word);
+        return walk_words(text, offset, &scratch.operations, on_word);
       },
       [&](const SpecialMatch& match) { out.push_back({match.id, match.begin, match.end}); }));
   add_last(out, options, joined.text.size());
@@ -153,7 +169,8 @@ Result<std::vector<TracedWord>> BpeTokenizer::trace_merges(
   Bpe::Scratch scratch;
   std::vector<MadeMerge> made;
   size_t first = 0;  // where the words of the text begin
-  const auto on_word = [&](std::string_view word, const WordOrigin& origin) -> Status {
+  const auto on_word = [&](std::string_view word, const WordOrigin& origin, const Bpe::Together*,
+                           size_t) -> Status {
     size_t bad_byte = 0;
     made.clear();
     auto parts = bpe_.encode(word, false, scratch, &made, bad_byte);
@@ -173,7 +190,7 @@ Result<std::vector<TracedWord>> BpeTokenizer::trace_merges(
       joined,
       [&](std::string_view text, size_t offset) {
         first = words.size();
-        return walk_words(text, offset, on_word);
+        return walk_words(text, offset, nullptr, on_word);
       },
       [&](const SpecialMatch& match) {
         words.push_back({match.begin, match.end, {}, {match.id}});

@@ -190,10 +190,10 @@ void Vocabulary::index_text() {
   }
 }
 
-int32_t Vocabulary::find_text(std::string_view s) const {
+int32_t Vocabulary::find_text(std::string_view s, uint32_t hash) const {
   const size_t mask = slots_.size() - 1;
   const uint64_t head = load_up_to_8(s.data(), s.size());
-  for (size_t i = hash_bytes(s) & mask; slots_[i].id >= 0; i = (i + 1) & mask) {
+  for (size_t i = hash & mask; slots_[i].id >= 0; i = (i + 1) & mask) {
     if (holds(slots_[i], head, s)) return slots_[i].id;
   }
   return -1;

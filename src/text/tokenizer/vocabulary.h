@@ -44,16 +44,15 @@ class Vocabulary {
 
   // The token that ordinary text with these bytes may become, −1: none. Control tokens and those
   // that only match as a whole spelling are not among them. Of equal tokens, the last.
-  int32_t find_text(std::string_view bytes) const;
-  // What find_text(bytes) looks at, asked from memory in three steps, each of which needs the one
-  // before to have come: a few texts at a time wait for it together.
-  void prefetch(std::string_view bytes) const {
-    __builtin_prefetch(&slots_[hash_bytes(bytes) & (slots_.size() - 1)]);
-  }
+  int32_t find_text(std::string_view bytes) const { return find_text(bytes, hash_bytes(bytes)); }
+  int32_t find_text(std::string_view bytes, uint32_t hash) const;  // the hash is hash_bytes(bytes)
+  // What find_text(bytes, hash) looks at, asked from memory in three steps, each of which needs the
+  // one before to have come: a few texts at a time wait for it together.
+  void prefetch(uint32_t hash) const { __builtin_prefetch(&slots_[hash & (slots_.size() - 1)]); }
   // The token whose bytes find_text will compare; −1: none has to be.
-  int32_t prefetch_token(std::string_view bytes) const {
+  int32_t prefetch_token(std::string_view bytes, uint32_t hash) const {
     if (bytes.size() <= 8) return -1;
-    const Slot& slot = slots_[hash_bytes(bytes) & (slots_.size() - 1)];
+    const Slot& slot = slots_[hash & (slots_.size() - 1)];
     if (slot.id < 0 || slot.length != bytes.size()) return -1;
     __builtin_prefetch(&offsets_[static_cast<size_t>(slot.id)]);
     return slot.id;
