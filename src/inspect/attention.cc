@@ -1,10 +1,10 @@
 #include "inspect/attention.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "kernels/table.h"
 #include "trace/probe.h"
 #include "trace/trace.h"
 
@@ -13,41 +13,16 @@ namespace {
 
 using trace::Site;
 
-// The weights of one query: keys 0 … position.
-struct Query {
-  const float* weights;
-  int64_t position;
-};
-
-float entropy_of(const Query& query) noexcept {
-  double sum = 0;
-  for (int64_t k = 0; k <= query.position; ++k) {
-    const float p = query.weights[k];
-    if (p > 0) sum -= static_cast<double>(p * std::log(p));
-  }
-  return static_cast<float>(std::max(0.0, sum));
-}
-
-// The largest `top` weights above 0, by weight, then position.
-void largest(const Query& query, int64_t top, int32_t* keys, float* weights) noexcept {
-  int64_t found = 0;
-  for (int64_t k = 0; k <= query.position; ++k) {
-    const float p = query.weights[k];
-    if (!(p > 0) || (found == top && (top == 0 || p <= weights[top - 1]))) continue;
-    int64_t place = found < top ? found++ : found - 1;
-    for (; place > 0 && weights[place - 1] < p; --place) {
-      keys[place] = keys[place - 1];
-      weights[place] = weights[place - 1];
-    }
-    keys[place] = static_cast<int32_t>(k);
-    weights[place] = p;
-  }
-}
-
 class Patterns final : public trace::Probe {
  public:
-  Patterns(const AttentionPlan& plan, ThreadPool& pool) : plan_(plan), pool_(pool) {
+  Patterns(const AttentionPlan& plan, const kernels::KernelTable& table, ThreadPool& pool)
+      : plan_(plan), table_(table), pool_(pool) {
     const size_t n = plan.tokens.size(), top = static_cast<size_t>(plan.top);
+    if (beyond_standing()) {
+      ones_.assign(n / kernels::kTilePositions + 1, 1.0f);
+      rows_.resize(plan.heads.size());
+      for (std::vector<float>& row : rows_) row.resize(ones_.size() * kernels::kTilePositions);
+    }
     for (const int layer : plan.layers) {
       for (const int head : plan.heads) {
         HeadAttention& out = heads.emplace_back();
@@ -62,38 +37,80 @@ class Patterns final : public trace::Probe {
   }
 
   bool wants(Site site, int layer) const override {
-    return site == Site::kPattern &&
-           std::binary_search(plan_.layers.begin(), plan_.layers.end(), layer);
+    return site == Site::kPattern && chosen(layer) && (plan_.patterns || beyond_standing());
+  }
+  int64_t top_keys(int layer) const override {
+    return chosen(layer) ? std::clamp<int64_t>(plan_.top, 1, kernels::kMaxTopKeys) : 0;
   }
 
   // On the engine's thread, after the op: the pool is free.
   void observe(const trace::TapEvent& event) override {
-    const auto layer = std::lower_bound(plan_.layers.begin(), plan_.layers.end(), event.layer) -
-                       plan_.layers.begin();
-    HeadAttention* const first = heads.data() + static_cast<size_t>(layer) * plan_.heads.size();
+    HeadAttention* const first = of_layer(event.layer);
     const int64_t rows = event.values.shape[1], n_keys = event.values.shape[2];
     pool_.parallel_for(plan_.heads.size(), [&](size_t i) noexcept {
       const float* head = event.values.row(plan_.heads[i]);
       for (int64_t r = 0; r < rows; ++r) {
-        take(first[i], {head + r * n_keys, event.first_position + r});
+        const float* weights = head + r * n_keys;
+        const auto q = static_cast<size_t>(event.first_position + r);
+        if (beyond_standing()) largest(first[i], i, weights, q);
+        if (!plan_.patterns) continue;
+        uint16_t* row = first[i].pattern.data() + q * (q + 1) / 2;
+        for (size_t k = 0; k <= q; ++k) row[k] = f32_to_f16(weights[k]);
       }
     });
+  }
+
+  void observe_top(const trace::AttentionTopEvent& event) override {
+    HeadAttention* const first = of_layer(event.layer);
+    const auto top = static_cast<size_t>(plan_.top);
+    for (int64_t r = 0; r < event.n; ++r) {
+      const auto q = static_cast<size_t>(event.first_position + r);
+      for (size_t i = 0; i < plan_.heads.size(); ++i) {
+        const int64_t at = r * event.n_heads + plan_.heads[i];
+        first[i].entropy[q] = event.entropy[at];
+        if (beyond_standing()) continue;
+        std::copy_n(event.keys + at * event.k, top, first[i].keys.data() + q * top);
+        std::copy_n(event.probabilities + at * event.k, top, first[i].weights.data() + q * top);
+      }
+    }
   }
 
   std::vector<HeadAttention> heads;
 
  private:
-  void take(HeadAttention& out, const Query& query) const noexcept {
-    const auto q = static_cast<size_t>(query.position), top = static_cast<size_t>(plan_.top);
-    out.entropy[q] = entropy_of(query);
-    largest(query, plan_.top, out.keys.data() + q * top, out.weights.data() + q * top);
-    if (!plan_.patterns) return;
-    uint16_t* row = out.pattern.data() + q * (q + 1) / 2;
-    for (size_t k = 0; k <= q; ++k) row[k] = f32_to_f16(query.weights[k]);
+  bool chosen(int layer) const {
+    return std::binary_search(plan_.layers.begin(), plan_.layers.end(), layer);
+  }
+  // More keys than the standing form has.
+  bool beyond_standing() const { return plan_.top > kernels::kMaxTopKeys; }
+  HeadAttention* of_layer(int layer) {
+    const auto at = std::lower_bound(plan_.layers.begin(), plan_.layers.end(), layer);
+    return heads.data() + static_cast<size_t>(at - plan_.layers.begin()) * plan_.heads.size();
+  }
+
+  // As many of the largest weights as are wanted: what was found is taken out of a copy of the row,
+  // and the next ones are looked for.
+  void largest(HeadAttention& out, size_t head, const float* weights, size_t q) noexcept {
+    std::vector<float>& row = rows_[head];
+    const auto tiles = static_cast<int64_t>(q) / kernels::kTilePositions + 1;
+    std::fill(std::copy_n(weights, q + 1, row.begin()),
+              row.begin() + tiles * kernels::kTilePositions, 0.0f);
+    int32_t* keys = out.keys.data() + q * static_cast<size_t>(plan_.top);
+    float* values = out.weights.data() + q * static_cast<size_t>(plan_.top);
+    for (int64_t at = 0; at < plan_.top; at += kernels::kMaxTopKeys) {
+      const int64_t k = std::min<int64_t>(kernels::kMaxTopKeys, plan_.top - at);
+      table_.attention_top(row.data(), ones_.data(), tiles, k, keys + at, values + at);
+      for (int64_t i = at; i < at + k; ++i) {
+        if (keys[i] >= 0) row[static_cast<size_t>(keys[i])] = 0;
+      }
+    }
   }
 
   const AttentionPlan& plan_;
+  const kernels::KernelTable& table_;
   ThreadPool& pool_;
+  std::vector<std::vector<float>> rows_;  // a row of its own for each head
+  std::vector<float> ones_;
 };
 
 }  // namespace
@@ -110,7 +127,7 @@ Result<AttentionOutcome> attention(inference::Runner& runner, kv::PagePool& page
   for (const int head : plan.heads) {
     CUTAWAY_CHECK(head >= 0 && head < static_cast<int>(shape.n_heads));
   }
-  Patterns patterns(plan, pool);
+  Patterns patterns(plan, runner.table(), pool);
   inference::SequenceState sequence(pages);
   const auto n = static_cast<int64_t>(plan.tokens.size());
   const int64_t start = now_ns();

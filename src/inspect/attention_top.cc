@@ -54,8 +54,8 @@ Status AttentionTop::check(const trace::TapRange& range) const {
                        rows >= (range.end - first_position_) * n_heads_;
     if (!of_[l] || whole) continue;
     return Error{ErrorCode::kUnsupported,
-                 "the standing form of attention is not there in layer " + std::to_string(l) +
-                     ", whose hook_attn_scores or hook_pattern an intervention changes",
+                 "the standing form of attention is not there at all positions of layer " +
+                     std::to_string(l),
                  "attention_top"};
   }
   CUTAWAY_OUT(span, "layers", of_.size());

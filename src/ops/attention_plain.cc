@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "kernels/math.h"
 #include "ops/attention.h"
+#include "ops/attention_maps.h"
 #include "trace/trace.h"
 
 namespace cutaway::ops {
@@ -109,6 +110,73 @@ void read_row(const Block& b, const Rows& z, int64_t head, int64_t row) noexcept
   for (int64_t i = 0; i < d; ++i) out[i] = static_cast<float>(sums[i]);
 }
 
+// The standing form of a block's rows, which editors may have changed: not all add up to 1 then.
+class StandingForm {
+ public:
+  // Memory for blocks of `n` rows and `n_keys` keys; none when no probe wants it.
+  StandingForm(Pass& pass, int layer, int64_t n_heads, int64_t n, int64_t n_keys)
+      : pass_(pass), layer_(layer), k_(top_wanted(pass, layer)) {
+    if (k_ == 0) return;
+    tiles_ = (n_keys + kernels::kTilePositions - 1) / kernels::kTilePositions;
+    const int64_t rows = n * n_heads;
+    padded_ = pass.make(rows, tiles_ * kernels::kTilePositions);
+    factor_ = pass.scratch.floats(tiles_);
+    std::fill_n(factor_, tiles_, 1.0f);
+    keys_ = pass.scratch.take<int32_t>(rows * k_);
+    probabilities_ = pass.scratch.floats(rows * k_);
+    rest_ = pass.scratch.floats(rows);
+    entropy_ = pass.scratch.floats(rows);
+  }
+
+  void show(const Block& b) {
+    if (k_ == 0) return;
+    CUTAWAY_SPAN(span, "ops::StandingForm::show", "rows", b.n, "keys", k_);
+    const int64_t n_heads = b.shape.n_heads;
+    for_rows(pass_, b.n * n_heads,
+             [&](int64_t i) noexcept { take(b.map(i % n_heads, i / n_heads), b.n_keys, i); });
+    trace::AttentionTopEvent event;
+    event.run = b.slice.run;
+    event.seq = b.slice.seq;
+    event.layer = layer_;
+    event.first_position = static_cast<int32_t>(b.position(0));
+    event.n = b.n;
+    event.n_heads = n_heads;
+    event.k = k_;
+    event.keys = keys_;
+    event.probabilities = probabilities_;
+    event.rest = rest_;
+    event.entropy = entropy_;
+    for (trace::Probe* probe : pass_.probes) {
+      if (probe->top_keys(layer_) > 0) probe->observe_top(event);
+    }
+    CUTAWAY_OUT(span, "heads", n_heads);
+  }
+
+ private:
+  void take(const float* pattern, int64_t n_keys, int64_t at) noexcept {
+    float* row = padded_.row(at);
+    std::fill(std::copy_n(pattern, n_keys, row), row + padded_.d, 0.0f);
+    float* found = probabilities_ + at * k_;
+    pass_.table.attention_top(row, factor_, tiles_, k_, keys_ + at * k_, found);
+    double rest = 0, entropy = 0;
+    for (int64_t i = 0; i < n_keys; ++i) {
+      const auto p = static_cast<double>(pattern[i]);
+      rest += p;
+      if (p > 0) entropy -= p * kernels::log_f64(p);
+    }
+    for (int64_t j = 0; j < k_; ++j) rest -= static_cast<double>(found[j]);
+    rest_[at] = static_cast<float>(rest);
+    entropy_[at] = static_cast<float>(entropy);
+  }
+
+  Pass& pass_;
+  int layer_;
+  int64_t k_, tiles_ = 0;
+  Rows padded_;
+  float *factor_ = nullptr, *probabilities_ = nullptr, *rest_ = nullptr, *entropy_ = nullptr;
+  int32_t* keys_ = nullptr;
+};
+
 // x as the product with `weight` reads it: itself, or what 8 bits leave of it.
 Rows as_read(Pass& pass, const Rows& x, const Linear& linear) {
   if (!takes_q8(pass, linear.weight)) return x;
@@ -154,18 +222,23 @@ void attend_plain(Pass& pass, int layer, const AttentionShape& shape, const Rows
     load_cache(pass, layer, shape, slice, all_keys, keys, values);
     const int64_t most = std::max<int64_t>(1, kMostFloats / (shape.n_heads * all_keys));
     float* maps = pass.scratch.floats(shape.n_heads * std::min(most, slice.n) * all_keys);
+    StandingForm standing(pass, layer, shape.n_heads, std::min(most, slice.n), all_keys);
     for (int64_t begin = 0; begin < slice.n; begin += most) {
       const int64_t n = std::min(most, slice.n - begin);
       const Block block{shape, slice, begin, n, all_keys, keys, values, maps};
       const Shape form{shape.n_heads, n, all_keys};
       for_rows(pass, shape.n_heads * n,
                [&](int64_t i) noexcept { score_row(block, q, i / n, i % n); });
-      pass.tap_values(Site::kAttnScores, layer, slice, block.position(0), maps, form);
-      if (pass.changes(Site::kAttnScores, layer)) block.mask(kUnseen);
+      const auto tap = [&](Site site, float unseen) {
+        pass.edit_values(site, layer, slice, block.position(0), maps, form);
+        if (pass.changes(site, layer)) block.mask(unseen);
+        pass.show_values(site, layer, slice, block.position(0), maps, form);
+      };
+      tap(Site::kAttnScores, kUnseen);
       for_rows(pass, shape.n_heads * n,
                [&](int64_t i) noexcept { softmax_row(maps + i * all_keys, all_keys); });
-      pass.tap_values(Site::kPattern, layer, slice, block.position(0), maps, form);
-      if (pass.changes(Site::kPattern, layer)) block.mask(0);
+      tap(Site::kPattern, 0);
+      standing.show(block);
       for_rows(pass, shape.n_heads * n,
                [&](int64_t i) noexcept { read_row(block, z, i / n, i % n); });
     }

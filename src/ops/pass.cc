@@ -44,10 +44,10 @@ trace::TapPart Pass::part(trace::Site site, int layer) const {
   return out;
 }
 
-void Pass::tap_values(trace::Site site, int layer, const Slice& slice, int64_t first_position,
-                      float* values, const Shape& shape) {
-  CUTAWAY_SPAN(span, "ops::Pass::tap_values", "tap", trace::tap_name(site, layer), "position",
-               first_position);
+namespace {
+
+trace::TapEvent event_of(trace::Site site, int layer, const Slice& slice, int64_t first_position,
+                         float* values, const Shape& shape) {
   trace::TapEvent event;
   event.run = slice.run;
   event.seq = slice.seq;
@@ -55,11 +55,38 @@ void Pass::tap_values(trace::Site site, int layer, const Slice& slice, int64_t f
   event.layer = layer;
   event.first_position = static_cast<int32_t>(first_position);
   event.values = {values, shape, 0};
-  if (trace::can_change(site)) {
-    for (trace::Editor* editor : editors) {
-      if (editor->changes(site, layer)) editor->edit(event, values);
-    }
+  return event;
+}
+
+}  // namespace
+
+void Pass::tap_values(trace::Site site, int layer, const Slice& slice, int64_t first_position,
+                      float* values, const Shape& shape) {
+  CUTAWAY_SPAN(span, "ops::Pass::tap_values", "tap", trace::tap_name(site, layer), "position",
+               first_position);
+  edit_values(site, layer, slice, first_position, values, shape);
+  show_values(site, layer, slice, first_position, values, shape);
+  CUTAWAY_OUT(span, "values", TensorView{values, shape, 0});
+}
+
+void Pass::edit_values(trace::Site site, int layer, const Slice& slice, int64_t first_position,
+                       float* values, const Shape& shape) {
+  if (editors.empty() || !trace::can_change(site)) return;
+  CUTAWAY_SPAN(span, "ops::Pass::edit_values", "tap", trace::tap_name(site, layer), "position",
+               first_position);
+  const trace::TapEvent event = event_of(site, layer, slice, first_position, values, shape);
+  for (trace::Editor* editor : editors) {
+    if (editor->changes(site, layer)) editor->edit(event, values);
   }
+  CUTAWAY_OUT(span, "values", event.values);
+}
+
+void Pass::show_values(trace::Site site, int layer, const Slice& slice, int64_t first_position,
+                       float* values, const Shape& shape) {
+  if (probes.empty()) return;
+  CUTAWAY_SPAN(span, "ops::Pass::show_values", "tap", trace::tap_name(site, layer), "position",
+               first_position);
+  const trace::TapEvent event = event_of(site, layer, slice, first_position, values, shape);
   for (trace::Probe* probe : probes) {
     if (probe->wants(site, layer)) probe->observe(event);
   }

@@ -121,6 +121,11 @@ struct Pass {
   // The same of values of one slice that lie by themselves, from `first_position` on.
   void tap_values(trace::Site site, int layer, const Slice& slice, int64_t first_position,
                   float* values, const Shape& shape);
+  // The two halves of it, for what must happen between.
+  void edit_values(trace::Site site, int layer, const Slice& slice, int64_t first_position,
+                   float* values, const Shape& shape);
+  void show_values(trace::Site site, int layer, const Slice& slice, int64_t first_position,
+                   float* values, const Shape& shape);
 
  private:
   void tap_slices(trace::Site site, int layer, const Rows& x, std::initializer_list<int64_t> inner);

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "inference/runner.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_cases.h"
 #include "trace/tracer.h"
 
 namespace cutaway {
@@ -56,11 +56,7 @@ std::vector<Case> cases() {
   return out;
 }
 
-std::vector<int32_t> prompt(int64_t n) {
-  std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>((i * 37 + 11) % 256));
-  return tokens;
-}
+std::vector<int32_t> prompt(int64_t n) { return testing::tiny_prompt(n); }
 
 class EveryArchitecture : public ::testing::TestWithParam<Case> {
  protected:

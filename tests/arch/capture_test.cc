@@ -13,18 +13,14 @@
 
 #include "arch/architecture.h"
 #include "tests/golden/safetensors.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_cases.h"
 
 namespace cutaway::inspect {
 namespace {
 
 constexpr int64_t kTokens = 90;
 
-std::vector<int32_t> prompt() {
-  std::vector<int32_t> out;
-  for (int64_t i = 0; i < kTokens; ++i) out.push_back(static_cast<int32_t>((i * 37 + 11) % 256));
-  return out;
-}
+std::vector<int32_t> prompt() { return testing::tiny_prompt(kTokens); }
 
 class Captures : public ::testing::TestWithParam<const arch::Architecture*> {
  protected:

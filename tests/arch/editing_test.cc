@@ -7,11 +7,13 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <numeric>
 #include <set>
 
 #include "arch/architecture.h"
 #include "inference/runner.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_cases.h"
 
 namespace cutaway {
 namespace {
@@ -22,28 +24,7 @@ using inference::StepInput;
 using inference::WantLogits;
 using trace::Site;
 
-struct Case {
-  const arch::Architecture* architecture;
-  Metadata config;
-  DType type;
-  std::string name;
-};
-
-std::vector<Case> cases() {
-  std::vector<Case> out;
-  for (const arch::Architecture& architecture : arch::architectures()) {
-    int index = 0;
-    for (const Metadata& config : architecture.tiny_configs()) {
-      for (const DType type : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kQ4_1}) {
-        out.push_back({&architecture, config, type,
-                       std::string(architecture.name) + "_" + std::to_string(index) + "_" +
-                           dtype_name(type)});
-      }
-      ++index;
-    }
-  }
-  return out;
-}
+using Case = testing::TinyCase;
 
 // Taps that run a plain form when they are changed.
 bool is_plain(Site site) {
@@ -101,8 +82,7 @@ class EditedArchitecture : public ::testing::TestWithParam<Case> {
 
   std::vector<float> logits(size_t n, size_t chunk, std::vector<trace::Editor*> editors,
                             bool precise = false, std::vector<trace::Probe*> probes = {}) {
-    std::vector<int32_t> tokens;
-    for (size_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>((i * 37 + 11) % 256));
+    const std::vector<int32_t> tokens = testing::tiny_prompt(static_cast<int64_t>(n));
     const arch::ModelShape& m = model_->shape();
     kv::PagePool pages({m.n_layers, m.n_kv_heads, m.d_head, m.d_head,
                         precise ? kernels::KvType::kF32 : kernels::KvType::kF16},
@@ -262,8 +242,86 @@ TEST_P(EditedArchitecture, a_change_is_read_from_its_position_on) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EditedArchitecture, ::testing::ValuesIn(cases()),
-                         [](const auto& info) { return info.param.name; });
+// Probes see what attention goes on with: what an editor writes for keys that a query does not see
+// is not there; and the standing form is the head of the changed pattern.
+TEST_P(EditedArchitecture, probes_see_changed_maps_as_they_are_read) {
+  class Maps final : public trace::Probe {
+   public:
+    bool wants(Site site, int layer) const override {
+      return layer == 0 && (site == Site::kAttnScores || site == Site::kPattern);
+    }
+    void observe(const trace::TapEvent& event) override {
+      const Shape& shape = event.values.shape;
+      const auto at = [&](int64_t h, int64_t q, int64_t k) {
+        return event.values.data[(h * shape[1] + q) * shape[2] + k];
+      };
+      const bool scores = event.site == Site::kAttnScores;
+      for (int64_t h = 0; h < shape[0]; ++h) {
+        for (int64_t q = 0; q < shape[1]; ++q) {
+          const int64_t position = event.first_position + q;
+          for (int64_t k = position + 1; k < shape[2]; ++k) {
+            unseen_wrong += at(h, q, k) != (scores ? -INFINITY : 0.0f);
+          }
+          if (scores) continue;
+          auto& row = rows[{position, h}];
+          for (int64_t k = 0; k <= position; ++k) row.push_back(at(h, q, k));
+        }
+      }
+    }
+    int64_t top_keys(int layer) const override { return layer == 0 ? 3 : 0; }
+    void observe_top(const trace::AttentionTopEvent& event) override {
+      for (int64_t i = 0; i < event.n * event.n_heads; ++i) {
+        const std::pair at(event.first_position + i / event.n_heads, i % event.n_heads);
+        keys[at].assign(event.keys + i * event.k, event.keys + (i + 1) * event.k);
+        top[at].assign(event.probabilities + i * event.k, event.probabilities + (i + 1) * event.k);
+        rest[at] = {event.rest[i], event.entropy[i]};
+      }
+    }
+    using Place = std::pair<int64_t, int64_t>;  // position, head
+    int64_t unseen_wrong = 0;
+    std::map<Place, std::vector<float>> rows, top;
+    std::map<Place, std::vector<int32_t>> keys;
+    std::map<Place, std::pair<float, float>> rest;
+  };
+  for (const Site site : {Site::kAttnScores, Site::kPattern}) {
+    TestEditor editor([=](Site at) { return at == site; },
+                      [](const trace::TapEvent& event, float* values) {
+                        for (int64_t i = 0; i < event.values.shape.elements(); ++i) {
+                          values[i] = 0.25f + 0.001f * static_cast<float>(i % 7);
+                        }
+                      });
+    Maps maps;
+    logits(70, 33, {&editor}, true, {&maps});
+    EXPECT_EQ(maps.unseen_wrong, 0) << trace::tap_name(site, 0);
+    ASSERT_EQ(maps.rows.size(), static_cast<size_t>(70 * model_->shape().n_heads));
+    ASSERT_EQ(maps.top.size(), maps.rows.size());
+    for (const auto& [place, row] : maps.rows) {
+      std::vector<int32_t> order(row.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+        return row[static_cast<size_t>(a)] > row[static_cast<size_t>(b)];
+      });
+      double rest = 0, entropy = 0;
+      for (const float p : row) {
+        rest += static_cast<double>(p);
+        if (p > 0) entropy -= static_cast<double>(p) * std::log(static_cast<double>(p));
+      }
+      for (size_t j = 0; j < 3; ++j) {
+        const bool there = j < order.size() && row[static_cast<size_t>(order[j])] > 0;
+        EXPECT_EQ(maps.keys[place][j], there ? order[j] : -1) << place.first << " " << j;
+        EXPECT_EQ(maps.top[place][j], there ? row[static_cast<size_t>(order[j])] : 0.0f);
+        if (there) rest -= static_cast<double>(row[static_cast<size_t>(order[j])]);
+      }
+      EXPECT_NEAR(maps.rest[place].first, rest, 1e-5);
+      EXPECT_NEAR(maps.rest[place].second, entropy, 1e-4);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EditedArchitecture,
+                         ::testing::ValuesIn(testing::tiny_cases({DType::kF32, DType::kF16,
+                                                                  DType::kQ8_0, DType::kQ4_1})),
+                         testing::CaseName());
 
 }  // namespace
 }  // namespace cutaway

@@ -8,10 +8,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 
 #include "inspect/attention.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_cases.h"
 
 namespace cutaway {
 namespace {
@@ -22,28 +23,7 @@ using inference::StepInput;
 using inference::WantLogits;
 using trace::Site;
 
-struct Case {
-  const arch::Architecture* architecture;
-  Metadata config;
-  DType type;
-  std::string name;
-};
-
-std::vector<Case> cases() {
-  std::vector<Case> out;
-  for (const arch::Architecture& architecture : arch::architectures()) {
-    int index = 0;
-    for (const Metadata& config : architecture.tiny_configs()) {
-      for (const DType type : {DType::kF32, DType::kQ8_0}) {
-        out.push_back({&architecture, config, type,
-                       std::string(architecture.name) + "_" + std::to_string(index) + "_" +
-                           dtype_name(type)});
-      }
-      ++index;
-    }
-  }
-  return out;
-}
+using Case = testing::TinyCase;
 
 // What a pass shows: streams by layer (−1 enters layer 0), and patterns.
 class Keeper final : public trace::Probe {
@@ -80,9 +60,7 @@ class EveryView : public ::testing::TestWithParam<Case> {
     pages_ = std::make_unique<kv::PagePool>(
         kv::Geometry{m.n_layers, m.n_kv_heads, m.d_head, m.d_head, kernels::KvType::kF16}, 64);
     runner_ = std::make_unique<Runner>(*model_, *table_, pool_, false);
-    for (int64_t i = 0; i < kTokens; ++i) {
-      tokens_.push_back(static_cast<int32_t>((i * 37 + 11) % 256));
-    }
+    tokens_ = testing::tiny_prompt(kTokens);
     runner_->set_probes({&keeper_});
     SequenceState sequence(*pages_);
     const StepInput input{&sequence, tokens_, WantLogits::kAll};
@@ -240,6 +218,45 @@ TEST_P(EveryView, TheAttentionIsThatOfThePatternTap) {
   }
 }
 
+// More keys than the standing form keeps are found one lot after another; entropies are the same
+// without the matrices, and with any number of keys.
+TEST_P(EveryView, MoreKeysAreTheLongerListOfTheSame) {
+  const arch::ModelShape& m = model_->shape();
+  inspect::AttentionPlan plan;
+  plan.tokens = tokens_;
+  plan.layers = {0};
+  for (int head = 0; head < static_cast<int>(m.n_heads); ++head) plan.heads.push_back(head);
+  plan.chunk = 31;
+  const auto of = [&](int32_t top, bool patterns) {
+    plan.top = top;
+    plan.patterns = patterns;
+    auto made = inspect::attention(*runner_, *pages_, pool_, plan);
+    EXPECT_TRUE(made.ok());
+    return std::move(made->heads);
+  };
+  const auto few = of(16, false), many = of(50, true), none = of(0, false);
+  for (size_t h = 0; h < plan.heads.size(); ++h) {
+    EXPECT_EQ(few[h].entropy, many[h].entropy);
+    EXPECT_EQ(few[h].entropy, none[h].entropy);
+    const float* pattern =
+        keeper_.patterns.at(0).data() + static_cast<int64_t>(h) * kTokens * kTokens;
+    for (size_t q = 0; q < static_cast<size_t>(kTokens); ++q) {
+      for (size_t i = 0; i < 16; ++i) {
+        EXPECT_EQ(few[h].keys[q * 16 + i], many[h].keys[q * 50 + i]);
+        EXPECT_EQ(few[h].weights[q * 16 + i], many[h].weights[q * 50 + i]);
+      }
+      const float* row = pattern + q * static_cast<size_t>(kTokens);
+      std::vector<float> sorted(row, row + q + 1);
+      std::sort(sorted.begin(), sorted.end(), std::greater<>());
+      for (size_t i = 0; i < 50; ++i) {
+        const float expected = i < sorted.size() ? sorted[i] : 0;
+        EXPECT_EQ(many[h].weights[q * 50 + i], expected) << "query " << q << ", place " << i;
+        if (expected > 0) EXPECT_EQ(row[many[h].keys[q * 50 + i]], expected);
+      }
+    }
+  }
+}
+
 TEST_P(EveryView, ACancelledViewSaysSo) {
   inspect::LensPlan stopped = plan();
   int asked = 0;
@@ -249,8 +266,9 @@ TEST_P(EveryView, ACancelledViewSaysSo) {
   EXPECT_EQ(made.error().code, ErrorCode::kCancelled);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryView, ::testing::ValuesIn(cases()),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, EveryView,
+                         ::testing::ValuesIn(testing::tiny_cases({DType::kF32, DType::kQ8_0})),
+                         testing::CaseName());
 
 }  // namespace
 }  // namespace cutaway

@@ -10,35 +10,14 @@
 
 #include "arch/architecture.h"
 #include "inference/runner.h"
-#include "tests/support/tiny_model.h"
+#include "tests/support/tiny_cases.h"
 
 namespace cutaway {
 namespace {
 
 using trace::Site;
 
-struct Case {
-  const arch::Architecture* architecture;
-  Metadata config;
-  DType type;
-  std::string name;
-};
-
-std::vector<Case> cases() {
-  std::vector<Case> out;
-  for (const arch::Architecture& architecture : arch::architectures()) {
-    int index = 0;
-    for (const Metadata& config : architecture.tiny_configs()) {
-      for (const DType type : {DType::kF32, DType::kQ4_0}) {
-        out.push_back({&architecture, config, type,
-                       std::string(architecture.name) + "_" + std::to_string(index) + "_" +
-                           dtype_name(type)});
-      }
-      ++index;
-    }
-  }
-  return out;
-}
+using Case = testing::TinyCase;
 
 constexpr int64_t kTokens = 90;  // more than a tile of keys
 
@@ -143,10 +122,7 @@ class EveryTap : public ::testing::TestWithParam<Case> {
     KeepAll probe(m);
     runner.set_probes({&probe});
     inference::SequenceState sequence(pages);
-    std::vector<int32_t> tokens;
-    for (int64_t i = 0; i < kTokens; ++i) {
-      tokens.push_back(static_cast<int32_t>((i * 37 + 11) % 256));
-    }
+    const std::vector<int32_t> tokens = testing::tiny_prompt(kTokens);
     for (size_t at = 0; at < tokens.size(); at += chunk) {
       const inference::StepInput input{
           &sequence, std::span(tokens).subspan(at, std::min(chunk, tokens.size() - at)),
@@ -270,8 +246,9 @@ TEST_P(EveryTap, ResultsOfTheHeadsAddUpToTheOutput) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryTap, ::testing::ValuesIn(cases()),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, EveryTap,
+                         ::testing::ValuesIn(testing::tiny_cases({DType::kF32, DType::kQ4_0})),
+                         testing::CaseName());
 
 }  // namespace
 }  // namespace cutaway

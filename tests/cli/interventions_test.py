@@ -124,6 +124,20 @@ def test_a_capture_shows_what_was_changed():
     assert got["interventions"]["taps"][0]["fired"] == n
 
 
+def test_the_standing_form_is_that_of_the_changed_pattern():
+    name = spec({"tap": "pattern", "op": "scale", "value": 0.5, "heads": [1], "keys": [0]})
+    got = captured(name, "--attention-top", "2", taps="pattern")["tensors"]
+    plain = captured(None, "--attention-top", "2", taps="pattern")["tensors"]
+    assert floats(got["blocks.0.attn.top_probs"]) != floats(plain["blocks.0.attn.top_probs"])
+    for layer in range(3):
+        (_, heads, n, _), _ = got[f"blocks.{layer}.attn.hook_pattern"]
+        pattern = floats(got[f"blocks.{layer}.attn.hook_pattern"])
+        probs, rest = (floats(got[f"blocks.{layer}.attn.{part}"]) for part in ("top_probs", "top_rest"))
+        for i in range(heads * n):
+            row = sorted(pattern[i * n:(i + 1) * n], reverse=True)
+            assert list(probs[2 * i:2 * i + 2]) == row[:2] and abs(sum(row[2:]) - rest[i]) < 1e-5, (layer, i)
+
+
 def test_a_patch_from_a_capture_or_a_recording_is_the_other_run():
     # Everything that a layer gives to those after it, from another prompt, which is longer: its logits.
     other = "jumbo whale"
