@@ -71,9 +71,9 @@ void Pass::tap_values(trace::Site site, int layer, const Slice& slice, int64_t f
 
 void Pass::edit_values(trace::Site site, int layer, const Slice& slice, int64_t first_position,
                        float* values, const Shape& shape) {
-  if (editors.empty() || !trace::can_change(site)) return;
   CUTAWAY_SPAN(span, "ops::Pass::edit_values", "tap", trace::tap_name(site, layer), "position",
                first_position);
+  if (editors.empty() || !trace::can_change(site)) return;
   const trace::TapEvent event = event_of(site, layer, slice, first_position, values, shape);
   for (trace::Editor* editor : editors) {
     if (editor->changes(site, layer)) editor->edit(event, values);
@@ -83,9 +83,9 @@ void Pass::edit_values(trace::Site site, int layer, const Slice& slice, int64_t 
 
 void Pass::show_values(trace::Site site, int layer, const Slice& slice, int64_t first_position,
                        float* values, const Shape& shape) {
-  if (probes.empty()) return;
   CUTAWAY_SPAN(span, "ops::Pass::show_values", "tap", trace::tap_name(site, layer), "position",
                first_position);
+  if (probes.empty()) return;
   const trace::TapEvent event = event_of(site, layer, slice, first_position, values, shape);
   for (trace::Probe* probe : probes) {
     if (probe->wants(site, layer)) probe->observe(event);
