@@ -4,59 +4,15 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 
 #include "api/record.h"
 #include "base/input_file.h"
 #include "formats/safetensors_reader.h"
+#include "inspect/capture.h"
 
 namespace cutaway {
 namespace api {
 namespace {
-
-// Gathers one tap of one sequence in memory, in the shape that a capture gives it.
-class TapCollector final : public trace::Probe {
- public:
-  TapCollector(const trace::TapName& tap, int64_t n) : tap_(tap), n_(n) {}
-
-  bool wants(trace::Site site, int layer) const override {
-    return site == tap_.site && layer == tap_.layer;
-  }
-
-  void observe(const trace::TapEvent& event) override {
-    CUTAWAY_SPAN(span, "api::TapCollector::observe", "position", event.first_position);
-    const Shape& seen = event.values.shape;
-    const bool map = tap_.site == trace::Site::kAttnScores || tap_.site == trace::Site::kPattern;
-    if (map) {
-      if (shape.empty()) shape = {1, seen[0], n_, n_};
-      data.resize(static_cast<size_t>(seen[0] * n_ * n_),
-                  tap_.site == trace::Site::kPattern ? 0 : -std::numeric_limits<float>::infinity());
-      for (int64_t row = 0; row < seen[0] * seen[1]; ++row) {
-        const int64_t query = event.first_position + row % seen[1];
-        std::copy_n(event.values.data + row * seen[2], std::min(seen[2], n_),
-                    data.begin() + (row / seen[1] * n_ + query) * n_);
-      }
-      return;
-    }
-    if (shape.empty()) {
-      shape = {1, n_};
-      for (int i = 1; i < seen.rank(); ++i) shape.push_back(seen[i]);
-    }
-    const int64_t inner = event.values.row_elements();
-    data.resize(static_cast<size_t>(n_ * inner));
-    for (int64_t row = 0; row < event.values.rows(); ++row) {
-      std::copy_n(event.values.row(row), inner,
-                  data.begin() + (event.first_position + row) * inner);
-    }
-  }
-
-  std::vector<float> data;
-  std::vector<int64_t> shape;
-
- private:
-  trace::TapName tap_;
-  int64_t n_;
-};
 
 Result<inspect::PatchValues> compute_tap(const inspect::TapEdit& edit, const trace::TapName& tap,
                                          const inspect::Recording& recording,
@@ -72,25 +28,22 @@ Result<inspect::PatchValues> compute_tap(const inspect::TapEdit& edit, const tra
   const kv::Geometry geometry = kv_geometry(model, session.cache_type);
   CUTAWAY_TRY(check_memory(geometry, n_pages, "the run that is patched from", "from"));
   kv::PagePool pages(geometry, n_pages);
-  inference::SequenceState sequence(pages);
   inference::Runner runner(model, *engine.selection.table, *engine.pool, session.precise);
   runner.set_context(session.context);
   CUTAWAY_ASSIGN(const auto own, Intervened::of_recording(recording, directory, model));
   if (own != nullptr) runner.set_editors(own->editors());
-  TapCollector collector(tap, std::ssize(tokens));
-  runner.set_probes({&collector});
-  const std::span<const int32_t> all = tokens;
-  const auto chunk = static_cast<size_t>(session.prefill_chunk);
-  for (size_t at = 0; at < all.size(); at += chunk) {
-    const inference::StepInput input{&sequence, all.subspan(at, std::min(chunk, all.size() - at)),
-                                     tap.site == trace::Site::kLogits
-                                         ? inference::WantLogits::kAll
-                                         : inference::WantLogits::kNone};
-    CUTAWAY_TRY(runner.step(std::span(&input, 1)));
-  }
-  CUTAWAY_OUT(span, "values", collector.data.size());
-  return inspect::shape_patch(edit, std::move(collector.data), collector.shape,
-                              directory + ": " + trace::tap_name(tap.site, tap.layer));
+  inspect::CaptureJob job;
+  job.selection.taps = {tap};
+  job.range = {0, std::ssize(tokens)};
+  job.chunk = session.prefill_chunk;
+  CUTAWAY_ASSIGN(const inspect::MemoryCapture kept,
+                 inspect::capture_in_memory(runner, pages, tokens, job));
+  const inspect::CapturedTap& values = kept.outcome.taps.front();
+  int64_t n = 1;
+  for (const int64_t dim : values.shape) n *= dim;
+  const auto* data = static_cast<const float*>(values.data);
+  CUTAWAY_OUT(span, "values", n);
+  return inspect::shape_patch(edit, {data, data + n}, values.shape, directory + ": " + values.name);
 }
 
 Result<inspect::PatchValues> tap_of_run(const inspect::TapEdit& edit, const std::string& directory,
@@ -103,11 +56,15 @@ Result<inspect::PatchValues> tap_of_run(const inspect::TapEdit& edit, const std:
   if (!recording.ok()) return recording.error().within(edit.field("from.run"));
   inspect::PatchValues out;
   bool kept = false;
-  if (recording->has_tensors) {
+  const auto layout = inspect::tap_layout(tap.site, model.shape());
+  if (recording->has_tensors && layout) {
+    // Kept of some positions or heads alone, it is computed again.
+    const auto n = std::ssize(recording->computed_tokens());
+    const int64_t whole = n * layout->groups * (layout->map ? n : layout->width);
     CUTAWAY_ASSIGN(const auto file,
                    formats::SafetensorsFile::open(inspect::recorded_tensors_path(directory)));
     for (const auto& tensor : file.tensors()) {
-      if (tensor.name != name) continue;
+      if (tensor.name != name || tensor.elements() != whole) continue;
       kept = true;
       CUTAWAY_ASSIGN(auto data, file.read(tensor));
       CUTAWAY_ASSIGN(out, inspect::shape_patch(edit, std::move(data), tensor.shape,

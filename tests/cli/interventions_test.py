@@ -145,9 +145,10 @@ def test_a_patch_from_a_capture_or_a_recording_is_the_other_run():
     shutil.copy(FOLDER / "captured.safetensors", FOLDER / "theirs.safetensors")
     record("other", "--raw", prompt=other)
     record("kept", "--raw", "--record-taps", "blocks.1.hook_resid_post", prompt=other)
+    record("part", "--raw", "--record-taps", "blocks.1.hook_resid_post", "--positions", "1:4", prompt=other)
     layers = theirs["tensors"]["blocks.1.hook_resid_post"]
     assert layers[0][1] == theirs["tensors"]["logits"][0][1]
-    for origin in ({"file": "theirs.safetensors"}, {"run": "other"}, {"run": "kept"}):
+    for origin in ({"file": "theirs.safetensors"}, {"run": "other"}, {"run": "kept"}, {"run": "part"}):
         name = spec({"tap": "blocks.1.hook_resid_post", "op": "patch", "from": origin})
         got = captured(name)
         own, other_logits = (x["tensors"]["logits"][1] for x in (got, theirs))
