@@ -1,12 +1,16 @@
 // What captures cost: a prompt alone, with attention and hidden states kept, with every tap kept,
 // and with the standing form of attention; then tokens of an answer without and with that. In
-// memory, in one process, in turn; prints the medians as JSON.
+// memory, in one process, in turn; prints the medians as JSON, and how many times an ordinary
+// prompt each took that ran just before.
 //
-//   capture_bench MODEL.gguf [TOKENS [THREADS [ROUNDS]]]
+// Each TAP more is a name or pattern that is timed by itself.
+//
+//   capture_bench MODEL.gguf [TOKENS [THREADS [ROUNDS [TAP…]]]]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,50 +39,61 @@ class Bench {
         shape_(model.shape()),
         pages_({shape_.n_layers, shape_.n_kv_heads, shape_.d_head, shape_.d_head,
                 kernels::KvType::kF16},
-               (n + kDecodeSteps) / kernels::kTilePositions + 2) {
+               (n + kDecodeSteps) / kernels::kTilePositions + 2),
+        top_(kTopKeys, shape_.n_layers, {}) {
     for (int64_t i = 0; i < n; ++i) {
       tokens_.push_back(
           static_cast<int32_t>((i * 7919 + 13) % std::min<int64_t>(shape_.vocab, 30000)));
     }
   }
 
-  double prefill(std::vector<trace::Probe*> probes) {
+  double prefill(std::vector<trace::Probe*> probes,
+                 inference::WantLogits logits = inference::WantLogits::kLast) {
     inference::SequenceState sequence(pages_);
-    return step(sequence, tokens_, std::move(probes));
+    return step(sequence, tokens_, std::move(probes), logits);
   }
 
   double captured(const std::vector<std::string>& names) {
     inspect::CaptureJob job;
-    job.selection = *inspect::select_taps({names, "", "", "", ""}, shape_);
+    auto selection = inspect::select_taps({names, "", "", "", ""}, shape_);
+    if (!selection.ok()) {
+      std::fprintf(stderr, "%s\n", selection.error().message.c_str());
+      return -1;
+    }
+    job.selection = std::move(*selection);
     job.range = *job.selection.range_of_text(static_cast<int64_t>(tokens_.size()));
-    const auto capture = inspect::capture_in_memory(runner_, pages_, tokens_, job);
-    return capture.ok() ? static_cast<double>(capture->outcome.forward_ns) / 1e6 : -1;
+    auto capture =
+        inspect::capture_in_memory(runner_, pages_, tokens_, job, {}, std::move(kept_[names]));
+    if (!capture.ok()) return -1;
+    kept_[names] = std::move(*capture);
+    return static_cast<double>(kept_[names].outcome.forward_ns) / 1e6;
   }
 
   double with_top() {
-    inspect::AttentionTop top(kTopKeys, shape_.n_layers, {});
-    return prefill({&top});
+    top_.clear();
+    return prefill({&top_});
   }
 
   // Milliseconds a token.
   double decode(bool top) {
     inference::SequenceState sequence(pages_);
     step(sequence, tokens_, {});
-    inspect::AttentionTop keeper(kTopKeys, shape_.n_layers, {});
+    top_.clear();
     const int32_t token = 11;
     double total = 0;
     for (int64_t i = 0; i < kDecodeSteps; ++i) {
       total += step(sequence, {&token, 1},
-                    top ? std::vector<trace::Probe*>{&keeper} : std::vector<trace::Probe*>{});
+                    top ? std::vector<trace::Probe*>{&top_} : std::vector<trace::Probe*>{});
     }
     return total / static_cast<double>(kDecodeSteps);
   }
 
  private:
   double step(inference::SequenceState& sequence, std::span<const int32_t> tokens,
-              std::vector<trace::Probe*> probes) {
+              std::vector<trace::Probe*> probes,
+              inference::WantLogits logits = inference::WantLogits::kLast) {
     runner_.set_probes(std::move(probes));
-    const inference::StepInput input{&sequence, tokens, inference::WantLogits::kLast};
+    const inference::StepInput input{&sequence, tokens, logits};
     const int64_t start = now_ns();
     const bool ok = runner_.step(std::span(&input, 1)).ok();
     const double ms = static_cast<double>(now_ns() - start) / 1e6;
@@ -90,6 +105,8 @@ class Bench {
   arch::ModelShape shape_;
   kv::PagePool pages_;
   std::vector<int32_t> tokens_;
+  inspect::AttentionTop top_;
+  std::map<std::vector<std::string>, inspect::MemoryCapture> kept_;
 };
 
 int run(int argc, char** argv) {
@@ -97,7 +114,7 @@ int run(int argc, char** argv) {
     return argc > i ? std::atoll(argv[i]) : otherwise;
   };
   if (argc < 2) {
-    std::fprintf(stderr, "usage: capture_bench MODEL.gguf [TOKENS [THREADS [ROUNDS]]]\n");
+    std::fprintf(stderr, "usage: capture_bench MODEL.gguf [TOKENS [THREADS [ROUNDS [TAP...]]]]\n");
     return 2;
   }
   ThreadPool pool(static_cast<int>(number(3, 2)));
@@ -108,25 +125,34 @@ int run(int argc, char** argv) {
   }
   const auto selection = kernels::select_table("");
   Bench bench(**model, *selection->table, pool, number(2, 512));
-  const std::pair<const char*, std::function<double()>> kinds[] = {
-      {"prefill_ms", [&] { return bench.prefill({}); }},
-      {"attention_hidden_ms",
-       [&] { return bench.captured({"pattern", "hook_embed", "resid_post"}); }},
-      {"all_ms", [&] { return bench.captured({"all"}); }},
-      {"top_ms", [&] { return bench.with_top(); }},
-      {"decode_ms", [&] { return bench.decode(false); }},
-      {"decode_top_ms", [&] { return bench.decode(true); }}};
-  std::vector<std::vector<double>> times(std::size(kinds));
+  std::vector<std::pair<std::string, std::function<double()>>> kinds = {
+      {"prefill", [&] { return bench.prefill({}); }},
+      {"prefill_all_logits", [&] { return bench.prefill({}, inference::WantLogits::kAll); }},
+      {"attention_hidden", [&] { return bench.captured({"pattern", "hook_embed", "resid_post"}); }},
+      {"all", [&] { return bench.captured({"all"}); }},
+      {"top", [&] { return bench.with_top(); }},
+      {"decode", [&] { return bench.decode(false); }},
+      {"decode_top", [&] { return bench.decode(true); }}};
+  for (int i = 5; i < argc; ++i) {
+    const std::string tap = argv[i];
+    kinds.emplace_back(tap, [&bench, tap] { return bench.captured({tap}); });
+  }
+  std::vector<std::vector<double>> times(kinds.size()), ratios(kinds.size());
   const int64_t rounds = number(4, 7);
   for (int64_t round = 0; round < rounds + 1; ++round) {
-    for (size_t i = 0; i < std::size(kinds); ++i) {
+    for (size_t i = 0; i < kinds.size(); ++i) {
+      // Each stands beside an ordinary prompt of its own, whose caches it finds.
+      const double plain = bench.prefill({});
       const double ms = kinds[i].second();
-      if (round > 0) times[i].push_back(ms);  // the first one warms up
+      if (round == 0) continue;  // it warms up
+      times[i].push_back(ms);
+      ratios[i].push_back(ms / plain);
     }
   }
   std::printf("{");
-  for (size_t i = 0; i < std::size(kinds); ++i) {
-    std::printf("%s\"%s\": %.3f", i == 0 ? "" : ", ", kinds[i].first, median(times[i]));
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    std::printf("%s\"%s\": {\"ms\": %.3f, \"per_prompt\": %.4f}", i == 0 ? "" : ",\n ",
+                kinds[i].first.c_str(), median(times[i]), median(ratios[i]));
   }
   std::printf("}\n");
   return 0;

@@ -45,16 +45,23 @@ def bridged(model):
         return TransformerBridge.boot_transformers(folder, hf_model=model)
 
 
-def theirs(args, tokens: list[int], info: dict) -> dict:
+def model_of(info: dict, threads: int, **options):
+    """The shape with random weights, in transformers."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
-    model = bridged(LlamaForCausalLM(LlamaConfig(
+    return LlamaForCausalLM(LlamaConfig(
         vocab_size=info["vocab"], hidden_size=info["d_model"], intermediate_size=info["d_mlp"],
         num_hidden_layers=info["layers"], num_attention_heads=info["heads"], num_key_value_heads=info["kv_heads"],
-        head_dim=info["d_head"], max_position_embeddings=2048, tie_word_embeddings=True)).eval())
+        head_dim=info["d_head"], max_position_embeddings=2048, tie_word_embeddings=True, **options)).eval()
+
+
+def theirs(args, tokens: list[int], info: dict) -> dict:
+    import torch
+
+    model = bridged(model_of(info, args.threads))
     ids = torch.tensor([tokens])
     following = torch.tensor(tokens[1:] + tokens[:1])
 
@@ -88,6 +95,12 @@ def theirs(args, tokens: list[int], info: dict) -> dict:
     return out
 
 
+def info_of(binary: str, model: str) -> dict:
+    out = subprocess.run([binary, "info", "-m", model, "--json"], capture_output=True, check=True, text=True)
+    info = json.loads(out.stdout)
+    return info.get("model", info)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", default="build/release/cutaway")
@@ -96,9 +109,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--reps", type=int, default=3)
     args = parser.parse_args()
-    info = json.loads(subprocess.run([args.bin, "info", "-m", args.model, "--json"], capture_output=True, check=True,
-                                     text=True).stdout)
-    info = info.get("model", info)
+    info = info_of(args.bin, args.model)
     tokens = [(i * 7919 + 13) % 40000 for i in range(args.tokens)]
     print(json.dumps({"tokens": args.tokens, "threads": args.threads, "cutaway": ours(args, tokens),
                       "transformer_lens": theirs(args, tokens, info)}, indent=1))

@@ -1,6 +1,7 @@
 #include "inspect/attention_top.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/check.h"
 #include "trace/trace.h"
@@ -22,36 +23,67 @@ AttentionTop::AttentionTop(int64_t k, int64_t n_layers, std::span<const int32_t>
 void AttentionTop::observe_top(const trace::AttentionTopEvent& event) {
   CUTAWAY_SPAN(span, "inspect::AttentionTop::observe_top", "layer", event.layer, "position",
                event.first_position, "rows", event.n);
-  if (first_position_ < 0) {
-    first_position_ = event.first_position;
-    n_heads_ = event.n_heads;
-  }
+  if (first_position_ < 0) first_position_ = event.first_position;
+  if (n_heads_ == 0) n_heads_ = event.n_heads;
   CUTAWAY_CHECK(event.k == k_ && event.n_heads == n_heads_);
   Layer& layer = layers_[static_cast<size_t>(event.layer)];
-  const int64_t rows = event.n * event.n_heads;
-  layer.keys.insert(layer.keys.end(), event.keys, event.keys + rows * k_);
-  layer.probabilities.insert(layer.probabilities.end(), event.probabilities,
-                             event.probabilities + rows * k_);
-  layer.rest.insert(layer.rest.end(), event.rest, event.rest + rows);
-  layer.entropy.insert(layer.entropy.end(), event.entropy, event.entropy + rows);
-  CUTAWAY_OUT(span, "rows", rows);
+  for (int64_t begin = 0; begin < event.n;) {
+    if (layer.current == layer.parts.size()) layer.parts.push_back(make_part(event.n - begin));
+    Part& part = layer.parts[layer.current];
+    if (part.n == part.room) {
+      ++layer.current;
+      continue;
+    }
+    const int64_t n = std::min(event.n - begin, part.room - part.n);
+    const int64_t from = begin * n_heads_, to = part.n * n_heads_, rows = n * n_heads_;
+    std::copy_n(event.keys + from * k_, rows * k_, part.keys + to * k_);
+    std::copy_n(event.probabilities + from * k_, rows * k_, part.probabilities + to * k_);
+    std::copy_n(event.rest + from, rows, part.rest + to);
+    std::copy_n(event.entropy + from, rows, part.entropy + to);
+    part.n += n;
+    begin += n;
+  }
+  layer.n += event.n;
+  CUTAWAY_OUT(span, "rows", event.n * event.n_heads);
+}
+
+AttentionTop::Part AttentionTop::make_part(int64_t positions) {
+  Part out;
+  out.room = std::max<int64_t>(positions, 64);  // an answer comes token by token
+  const int64_t rows = out.room * n_heads_;
+  auto* memory = reinterpret_cast<float*>(
+      memory_.take(static_cast<size_t>(rows * (2 * k_ + 2)) * sizeof(float)));
+  if (memory == nullptr) throw std::bad_alloc();
+  out.keys = reinterpret_cast<int32_t*>(memory);
+  out.probabilities = memory + rows * k_;
+  out.rest = memory + 2 * rows * k_;
+  out.entropy = out.rest + rows;
+  return out;
+}
+
+void AttentionTop::clear() {
+  CUTAWAY_SPAN(span, "inspect::AttentionTop::clear", "position", first_position_);
+  first_position_ = -1;
+  for (Layer& layer : layers_) {
+    layer.current = 0;
+    layer.n = 0;
+    for (Part& part : layer.parts) part.n = 0;
+  }
+  CUTAWAY_OUT(span, "layers", layers_.size());
 }
 
 trace::TapRange AttentionTop::seen() const {
   const int64_t begin = std::max<int64_t>(0, first_position_);
   int64_t rows = 0;
-  for (const Layer& layer : layers_) {
-    rows = std::max(rows, static_cast<int64_t>(layer.rest.size()) / std::max<int64_t>(1, n_heads_));
-  }
+  for (const Layer& layer : layers_) rows = std::max(rows, layer.n);
   return {begin, begin + rows};
 }
 
 Status AttentionTop::check(const trace::TapRange& range) const {
   CUTAWAY_SPAN(span, "inspect::AttentionTop::check", "begin", range.begin, "end", range.end);
   for (size_t l = 0; l < of_.size(); ++l) {
-    const auto rows = static_cast<int64_t>(layers_[l].rest.size());
     const bool whole = range.begin >= first_position_ && n_heads_ > 0 &&
-                       rows >= (range.end - first_position_) * n_heads_;
+                       layers_[l].n >= range.end - first_position_;
     if (!of_[l] || whole) continue;
     return Error{ErrorCode::kUnsupported,
                  "the standing form of attention is not there at all positions of layer " +
@@ -86,27 +118,31 @@ void AttentionTop::write(formats::SafetensorsWriter& writer, size_t first,
   const int64_t kept = heads.empty() ? n_heads_ : static_cast<int64_t>(heads.size());
   // Rows of `width` numbers from {position, head} to {head, position}.
   std::vector<uint32_t> turned;
-  const auto put = [&](const void* data, int64_t width) {
-    const auto* from = static_cast<const uint32_t*>(data);
+  const auto put = [&](const Layer& layer, int64_t width, const auto& data_of) {
     turned.resize(static_cast<size_t>(kept * range.size() * width));
-    auto to = turned.begin();
-    for (int64_t i = 0; i < kept; ++i) {
-      const int64_t head = heads.empty() ? i : heads[static_cast<size_t>(i)];
-      for (int64_t p = range.begin; p < range.end; ++p) {
-        to = std::copy_n(from + ((p - first_position_) * n_heads_ + head) * width, width, to);
+    int64_t at = first_position_;  // where the part begins
+    for (const Part& part : layer.parts) {
+      const auto* from = reinterpret_cast<const uint32_t*>(data_of(part));
+      const int64_t begin = std::max(range.begin, at), end = std::min(range.end, at + part.n);
+      for (int64_t i = 0; i < kept; ++i) {
+        const int64_t head = heads.empty() ? i : heads[static_cast<size_t>(i)];
+        for (int64_t p = begin; p < end; ++p) {
+          std::copy_n(from + ((p - at) * n_heads_ + head) * width, width,
+                      turned.begin() + (i * range.size() + p - range.begin) * width);
+        }
       }
+      at += part.n;
     }
     writer.write(first++, 0, {reinterpret_cast<const float*>(turned.data()), turned.size()});
   };
   for (size_t l = 0; l < of_.size(); ++l) {
     if (!of_[l]) continue;
     const Layer& layer = layers_[l];
-    CUTAWAY_CHECK(range.begin >= first_position_ && static_cast<int64_t>(layer.rest.size()) >=
-                                                        (range.end - first_position_) * n_heads_);
-    put(layer.keys.data(), k_);
-    put(layer.probabilities.data(), k_);
-    put(layer.rest.data(), 1);
-    put(layer.entropy.data(), 1);
+    CUTAWAY_CHECK(range.begin >= first_position_ && layer.n >= range.end - first_position_);
+    put(layer, k_, [](const Part& part) { return part.keys; });
+    put(layer, k_, [](const Part& part) { return part.probabilities; });
+    put(layer, 1, [](const Part& part) { return part.rest; });
+    put(layer, 1, [](const Part& part) { return part.entropy; });
   }
   CUTAWAY_OUT(span, "end", first);
 }

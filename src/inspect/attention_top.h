@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/large_memory.h"
 #include "formats/safetensors_writer.h"
 #include "trace/probe.h"
 #include "trace/tap_selection.h"
@@ -22,6 +23,9 @@ class AttentionTop final : public trace::Probe {
   void observe(const trace::TapEvent&) override {}
   int64_t top_keys(int layer) const override { return of_[static_cast<size_t>(layer)] ? k_ : 0; }
   void observe_top(const trace::AttentionTopEvent& event) override;
+
+  // For the next sequence: forgets what it has seen, and keeps the memory.
+  void clear();
 
   // The positions that it has seen.
   trace::TapRange seen() const;
@@ -40,14 +44,26 @@ class AttentionTop final : public trace::Probe {
              const trace::TapRange& range) const;
 
  private:
-  struct Layer {
-    std::vector<int32_t> keys;
-    std::vector<float> probabilities, rest, entropy;
+  // Rows of consecutive positions, each of all heads, in memory that has room for `room` positions.
+  struct Part {
+    int64_t n = 0, room = 0;
+    int32_t* keys = nullptr;         // [room][n_heads][k]
+    float* probabilities = nullptr;  // likewise
+    float* rest = nullptr;           // [room][n_heads]
+    float* entropy = nullptr;
   };
+  struct Layer {
+    std::vector<Part> parts;
+    size_t current = 0;  // of the parts
+    int64_t n = 0;       // positions
+  };
+  Part make_part(int64_t positions);
+
   int64_t k_;
   int64_t n_heads_ = 0, first_position_ = -1;
   std::vector<bool> of_;       // [n_layers]
-  std::vector<Layer> layers_;  // [n_layers]; rows are positions
+  std::vector<Layer> layers_;  // [n_layers]
+  LargeArena memory_{size_t{1} << 21};
 };
 
 }  // namespace cutaway::inspect

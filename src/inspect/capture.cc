@@ -77,8 +77,14 @@ Plan make_plan(const CaptureJob& job, const arch::ModelShape& m) {
 
 class CaptureProbe final : public trace::Probe {
  public:
-  CaptureProbe(const Plan& plan, const CaptureJob& job, float* base, ThreadPool& pool)
-      : plan_(plan), heads_(job.selection.heads), range_(job.range), base_(base), pool_(pool) {}
+  // `zeroed`: memory at `base` is.
+  CaptureProbe(const Plan& plan, const CaptureJob& job, float* base, bool zeroed, ThreadPool& pool)
+      : plan_(plan),
+        heads_(job.selection.heads),
+        range_(job.range),
+        base_(base),
+        zeroed_(zeroed),
+        pool_(pool) {}
 
   bool wants(Site site, int layer) const override { return plan_.find(site, layer) >= 0; }
   trace::TapPart part(Site, int) const override { return {range_.begin, range_.end, heads_}; }
@@ -91,8 +97,16 @@ class CaptureProbe final : public trace::Probe {
     out.end = out.cols = range_.end;
     out.head_stride = range_.size() * range_.end;
     out.heads = heads_;
-    out.zeroed = true;
+    out.zeroed = zeroed_;
     return out;
+  }
+
+  float* row_memory(Site site, int layer, int64_t first_position, int64_t n,
+                    int64_t row_elements) override {
+    const Planned& p = plan_.taps[static_cast<size_t>(plan_.find(site, layer))];
+    const bool fits = first_position >= range_.begin && first_position + n <= range_.end &&
+                      row_elements == p.kept_units() * p.layout.width;
+    return fits ? row(p, first_position) : nullptr;
   }
 
   void observe(const trace::TapEvent& event) override {
@@ -108,6 +122,10 @@ class CaptureProbe final : public trace::Probe {
   }
 
  private:
+  // Where a position's values go.
+  float* row(const Planned& p, int64_t position) const {
+    return base_ + p.offset + (position - range_.begin) * p.kept_units() * p.layout.width;
+  }
   // The rows of an event that lie in the range.
   trace::TapRange rows_of(const trace::TapEvent& event, int64_t n) const {
     const int64_t begin = std::clamp<int64_t>(range_.begin - event.first_position, 0, n);
@@ -120,8 +138,8 @@ class CaptureProbe final : public trace::Probe {
     // The event has all units, or those that were asked for.
     const bool whole = p.units.empty() || !event.heads.empty();
     const int64_t row_elements = event.values.row_elements();
-    float* const to =
-        base_ + p.offset + (event.first_position + rows.begin - range_.begin) * kept * width;
+    float* const to = row(p, event.first_position + rows.begin);
+    if (event.values.data + rows.begin * event.values.row_elements() == to) return;  // row_memory()
     constexpr int64_t kFloatsPerChunk = int64_t{1} << 15;
     const int64_t step = std::max<int64_t>(1, kFloatsPerChunk / std::max<int64_t>(1, row_elements));
     const int64_t chunks = (rows.size() + step - 1) / step;
@@ -169,6 +187,7 @@ class CaptureProbe final : public trace::Probe {
   const std::vector<int32_t>& heads_;
   trace::TapRange range_;
   float* base_;
+  bool zeroed_;
   ThreadPool& pool_;
 };
 
@@ -262,7 +281,7 @@ Result<CaptureOutcome> capture(inference::Runner& runner, kv::PagePool& pool,
            {"heads", list_text(job.selection.heads)},
            {"positions", std::to_string(job.range.begin) + ":" + std::to_string(job.range.end)}}));
   CUTAWAY_ASSIGN(float* const base, writer.map());
-  CaptureProbe probe(plan, job, base, runner.pool());
+  CaptureProbe probe(plan, job, base, true, runner.pool());
   std::vector<trace::Probe*> probes = others;
   probes.push_back(&probe);
   if (job.top > 0) probes.push_back(&top);
@@ -280,20 +299,29 @@ Result<CaptureOutcome> capture(inference::Runner& runner, kv::PagePool& pool,
 
 Result<MemoryCapture> capture_in_memory(inference::Runner& runner, kv::PagePool& pool,
                                         std::span<const int32_t> tokens, const CaptureJob& job,
-                                        const std::vector<trace::Probe*>& others) {
+                                        const std::vector<trace::Probe*>& others,
+                                        MemoryCapture previous) {
   CUTAWAY_SPAN(span, "inspect::capture_in_memory", "tokens", tokens, "taps",
                job.selection.taps.size());
   CUTAWAY_TRY(check(tokens, job));
   const Plan plan = make_plan(job, runner.model().shape());
   MemoryCapture out;
-  auto* base =
-      reinterpret_cast<float*>(out.memory.take(static_cast<size_t>(plan.floats) * sizeof(float)));
-  if (base == nullptr) {
+  const bool again = plan.floats <= previous.floats && previous.floats <= 2 * plan.floats;
+  if (again) {
+    out = std::move(previous);
+    out.outcome = {};
+  } else {
+    previous = {};  // before the new one is there
+    out.data =
+        reinterpret_cast<float*>(out.memory.take(static_cast<size_t>(plan.floats) * sizeof(float)));
+    out.floats = plan.floats;
+  }
+  if (out.data == nullptr) {
     return Error{ErrorCode::kTooLarge,
                  "the taps take " + std::to_string(plan.floats * 4) + " bytes, which are not there",
                  "taps"};
   }
-  CaptureProbe probe(plan, job, base, runner.pool());
+  CaptureProbe probe(plan, job, out.data, !again, runner.pool());
   std::vector<trace::Probe*> probes = others;
   probes.push_back(&probe);
   const int64_t start = now_ns();
@@ -301,7 +329,7 @@ Result<MemoryCapture> capture_in_memory(inference::Runner& runner, kv::PagePool&
   out.outcome.forward_ns = now_ns() - start;
   for (const Planned& p : plan.taps) {
     out.outcome.taps.push_back(
-        {trace::tap_name(p.tap.site, p.tap.layer), p.shape, "F32", base + p.offset});
+        {trace::tap_name(p.tap.site, p.tap.layer), p.shape, "F32", out.data + p.offset});
   }
   CUTAWAY_OUT(span, "taps", out.outcome.taps.size());
   return out;

@@ -49,9 +49,15 @@ Result<CaptureOutcome> capture(inference::Runner& runner, kv::PagePool& pool,
 struct MemoryCapture {
   CaptureOutcome outcome;
   LargeArena memory{size_t{1} << 21};
+  float* data = nullptr;  // the arena's only part
+  int64_t floats = 0;     // its size, at least that of the taps
 };
+// `previous`, whose values nobody needs any more: its memory is used again where it is large enough
+// and not more than twice what is needed. Memory that the system has yet to give costs more than
+// the values that are written there.
 Result<MemoryCapture> capture_in_memory(inference::Runner& runner, kv::PagePool& pool,
                                         std::span<const int32_t> tokens, const CaptureJob& job,
-                                        const std::vector<trace::Probe*>& others = {});
+                                        const std::vector<trace::Probe*>& others = {},
+                                        MemoryCapture previous = {});
 
 }  // namespace cutaway::inspect

@@ -149,6 +149,16 @@ size_t group_bytes(Layout layout, int64_t cols) noexcept {
   return 0;
 }
 
+std::optional<PackedMatrix> columns_of(const PackedMatrix& matrix, int64_t first,
+                                       int64_t n) noexcept {
+  CUTAWAY_CHECK(first >= 0 && n >= 0 && first + n <= matrix.cols && matrix.stride == 0);
+  const int64_t unit = is_super(matrix.layout) ? kSuperK : is_blocked(matrix.layout) ? kBlockK : 1;
+  if (first % unit != 0 || n % unit != 0) return std::nullopt;
+  return PackedMatrix{matrix.layout, matrix.rows, n,
+                      matrix.data + group_bytes(matrix.layout, first),
+                      group_bytes(matrix.layout, matrix.cols)};
+}
+
 void unpack_row(const PackedMatrix& matrix, int64_t row, float* out) noexcept {
   CUTAWAY_CHECK(row >= 0 && row < matrix.rows);
   const uint8_t* group = matrix.group(row / kGroupRows);

@@ -87,13 +87,19 @@ struct PackedMatrix {
   Layout layout = Layout::kFloat;
   int64_t rows = 0, cols = 0;
   const uint8_t* data = nullptr;
+  size_t stride = 0;  // bytes from group to group, of a part of a wider matrix; 0: it is whole
 
   int64_t groups() const { return (rows + kGroupRows - 1) / kGroupRows; }
   size_t bytes() const { return static_cast<size_t>(groups()) * group_bytes(layout, cols); }
   const uint8_t* group(int64_t g) const {
-    return data + static_cast<size_t>(g) * group_bytes(layout, cols);
+    return data + static_cast<size_t>(g) * (stride != 0 ? stride : group_bytes(layout, cols));
   }
 };
+
+// Columns [first, first + n) of a whole matrix, where they lie; nullopt: they begin or end within a
+// block of its layout. matmul_f32 takes such a part, other kernels do not.
+std::optional<PackedMatrix> columns_of(const PackedMatrix& matrix, int64_t first,
+                                       int64_t n) noexcept;
 
 // Packs groups [group_begin, group_end) of a stored rank-2 tensor {rows, cols} into `out`, where
 // group 0 begins. `row_order`, when not empty, names the stored row that goes to each packed row.

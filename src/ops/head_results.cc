@@ -11,17 +11,10 @@ namespace {
 
 using kernels::kGroupRows;
 
-// The columns of some heads, dequantised and packed as Layout::kFloat, one head after the other.
-struct HeadColumns {
-  const float* packed;
-  int64_t d_head, rows, groups;
+// The columns of some heads, one matrix a head.
+using HeadColumns = std::vector<kernels::PackedMatrix>;
 
-  kernels::PackedMatrix of(int64_t i) const {
-    return {kernels::Layout::kFloat, rows, d_head,
-            reinterpret_cast<const uint8_t*>(packed + i * groups * kGroupRows * d_head)};
-  }
-};
-
+// Where heads begin within blocks of the layout: dequantised, packed as Layout::kFloat.
 HeadColumns unpack_by_head(Pass& pass, const Matrix& o, std::span<const int32_t> heads,
                            int64_t d_head) {
   const int64_t groups = o.packed.groups(), group_floats = kGroupRows * d_head;
@@ -40,7 +33,23 @@ HeadColumns unpack_by_head(Pass& pass, const Matrix& o, std::span<const int32_t>
       }
     }
   });
-  return {packed, d_head, o.out_features(), groups};
+  HeadColumns out;
+  for (int64_t h = 0; h < n_heads; ++h) {
+    out.push_back({kernels::Layout::kFloat, o.out_features(), d_head,
+                   reinterpret_cast<const uint8_t*>(packed + h * groups * group_floats)});
+  }
+  return out;
+}
+
+HeadColumns columns_by_head(Pass& pass, const Matrix& o, std::span<const int32_t> heads,
+                            int64_t d_head) {
+  HeadColumns out;
+  for (const int32_t head : heads) {
+    const auto columns = kernels::columns_of(o.packed, head * d_head, d_head);
+    if (!columns.has_value()) return unpack_by_head(pass, o, heads, d_head);
+    out.push_back(*columns);
+  }
+  return out;
 }
 
 std::vector<int32_t> all_heads(int64_t n) {
@@ -62,20 +71,20 @@ void show_result(Pass& pass, int layer, const AttentionShape& shape, const Rows&
   const auto n_heads = static_cast<int64_t>(heads.size());
   const Scratch::Mark mark = pass.scratch.mark();
   const int64_t d_model = o.weight.out_features();
-  const HeadColumns columns = unpack_by_head(pass, o.weight, heads, shape.d_head);
-  const auto multiply = pass.table.matmul_f32[static_cast<int>(kernels::Layout::kFloat)];
+  const HeadColumns columns = columns_by_head(pass, o.weight, heads, shape.d_head);
   for (const Slice& slice : pass.batch.slices) {
     const int64_t begin = std::clamp<int64_t>(part.begin - slice.first_position, 0, slice.n);
     const int64_t n = std::clamp<int64_t>(part.end - slice.first_position, begin, slice.n) - begin;
     const int64_t first_row = slice.first_row + begin;
     const Scratch::Mark before = pass.scratch.mark();
-    const Rows out = pass.make(n, n_heads * d_model);
-    constexpr int64_t kRowsPerChunk = 16;
+    const Rows out = pass.make_tapped(trace::Site::kResult, layer, begin, n, n_heads * d_model);
+    constexpr int64_t kRowsPerChunk = 96;  // the kernels dequantise once for as many
     const int64_t parts = (n + kRowsPerChunk - 1) / kRowsPerChunk;
     pass.pool.parallel_for(static_cast<size_t>(parts * n_heads), [&](size_t chunk) noexcept {
       const auto i = static_cast<int64_t>(chunk) / n_heads * kRowsPerChunk;
       const auto h = static_cast<int64_t>(chunk) % n_heads;
-      const kernels::PackedMatrix w = columns.of(h);
+      const kernels::PackedMatrix& w = columns[static_cast<size_t>(h)];
+      const auto multiply = pass.table.matmul_f32[static_cast<int>(w.layout)];
       multiply(w, 0, w.groups(),
                z.row(first_row + i) + heads[static_cast<size_t>(h)] * shape.d_head, z.d,
                std::min(kRowsPerChunk, n - i), out.row(i) + h * d_model, out.d);

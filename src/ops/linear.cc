@@ -149,7 +149,7 @@ void project_onto(Pass& pass, const ResidualSites& sites, int layer, const Input
   }
   const Scratch::Mark mark = pass.scratch.mark();
   Rows out;  // the product alone, when a probe asks
-  if (pass.wants(sites.out, layer)) out = pass.make(x.n, residual.d);
+  if (pass.wants(sites.out, layer)) out = pass.make_tapped(sites.out, layer, residual.d);
   const Linear* const reader = &linear;
   const Input ready = quantized_for(pass, x, {&reader, 1});
   // A product of a few groups and tokens, while it is in the first cache.

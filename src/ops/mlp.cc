@@ -89,9 +89,17 @@ Input gate_and_up(Pass& pass, int layer, const GatedMlpWeights& weights, const I
   const bool q8 = takes_q8(pass, weights.down.weight);
   GatedOutputs outputs;
   if (q8) outputs.q8 = make_q8(pass, n, d_mlp);
-  if (pass.wants(Site::kMlpPre, layer)) outputs.gate = pass.make(n, d_mlp);
-  if (pass.wants(Site::kMlpPreLinear, layer)) outputs.up = pass.make(n, d_mlp);
-  if (!q8 || pass.wants(Site::kMlpPost, layer)) outputs.post = pass.make(n, d_mlp);
+  if (pass.wants(Site::kMlpPre, layer)) {
+    outputs.gate = pass.make_tapped(Site::kMlpPre, layer, d_mlp);
+  }
+  if (pass.wants(Site::kMlpPreLinear, layer)) {
+    outputs.up = pass.make_tapped(Site::kMlpPreLinear, layer, d_mlp);
+  }
+  if (pass.wants(Site::kMlpPost, layer)) {
+    outputs.post = pass.make_tapped(Site::kMlpPost, layer, d_mlp);
+  } else if (!q8) {
+    outputs.post = pass.make(n, d_mlp);
+  }
 
   const int64_t per_chunk = d_mlp / (pass.pool.size() * kChunksPerThread) / kBlockK * kBlockK;
   const int64_t rows = std::clamp(per_chunk, kBlockK, most_tile_rows(n));

@@ -23,12 +23,14 @@ struct Affine {
 };
 
 // x less its mean, divided by its scale: hook_normalized.
-void show_normalized(const Rows& x, const Rows& mean, const Rows& scale, const Rows& out) noexcept {
-  for (int64_t i = 0; i < x.n; ++i) {
-    for (int64_t j = 0; j < x.d; ++j) {
-      out.row(i)[j] = (x.row(i)[j] - *mean.row(i)) / *scale.row(i);
-    }
-  }
+void show_normalized(Pass& pass, const Rows& x, const Rows& mean, const Rows& scale,
+                     const Rows& out) noexcept {
+  for_rows(pass, x.n, [&](int64_t i) noexcept {
+    const float* from = x.row(i);
+    float* to = out.row(i);
+    const float less = *mean.row(i), by = *scale.row(i);
+    for (int64_t j = 0; j < x.d; ++j) to[j] = (from[j] - less) / by;
+  });
 }
 
 bool same_bits(float a, float b) noexcept {
@@ -45,7 +47,7 @@ void edit_norm(Pass& pass, const NormSites& sites, int layer, const Rows& x, con
   const Rows normalized = pass.make(x.n, x.d), own = pass.make(x.n, x.d);
   std::memcpy(own_scale.data, scale.data, static_cast<size_t>(x.n) * sizeof(float));
   pass.tap(sites.scale, layer, scale);
-  show_normalized(x, mean, scale, normalized);
+  show_normalized(pass, x, mean, scale, normalized);
   std::memcpy(own.data, normalized.data, static_cast<size_t>(x.n * x.d) * sizeof(float));
   pass.tap(sites.normalized, layer, normalized);
   for_rows(pass, x.n, [&](int64_t i) noexcept {
@@ -85,8 +87,9 @@ Input norm_rows(Pass& pass, const NormSites& sites, int layer, const Rows& x,
   pass.tap(sites.scale, layer, scale);
   if (pass.wants(sites.normalized, layer)) {
     const Scratch::Mark mark = pass.scratch.mark();
-    const Rows normalized = pass.make(x.n, x.d);
-    show_normalized(x, mean, scale, normalized);
+    const Rows normalized =
+        x.n == pass.rows() ? pass.make_tapped(sites.normalized, layer, x.d) : pass.make(x.n, x.d);
+    show_normalized(pass, x, mean, scale, normalized);
     pass.tap(sites.normalized, layer, normalized);
     pass.scratch.rewind(mark);
   }

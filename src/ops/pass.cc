@@ -44,6 +44,22 @@ trace::TapPart Pass::part(trace::Site site, int layer) const {
   return out;
 }
 
+Rows Pass::make_tapped(trace::Site site, int layer, int64_t begin, int64_t n, int64_t d) {
+  CUTAWAY_SPAN(span, "ops::Pass::make_tapped", "tap", trace::tap_name(site, layer), "rows", n, "d",
+               d);
+  if (batch.slices.size() == 1 && !changes(site, layer)) {
+    for (trace::Probe* probe : probes) {
+      if (!probe->wants(site, layer)) continue;
+      float* memory = probe->row_memory(site, layer, batch.slices[0].first_position + begin, n, d);
+      if (memory == nullptr) continue;
+      CUTAWAY_OUT(span, "probe", true);
+      return {memory, n, d};
+    }
+  }
+  CUTAWAY_OUT(span, "probe", false);
+  return make(n, d);
+}
+
 namespace {
 
 trace::TapEvent event_of(trace::Site site, int layer, const Slice& slice, int64_t first_position,

@@ -89,6 +89,13 @@ struct Pass {
   ProductWatcher* watcher = nullptr;  // of precise passes only: others read no floats
   std::span<trace::Editor* const> editors = {};
 
+  // Rows for values that exist because a probe wants them: a probe's own memory, or the scratch's.
+  // begin, n: which of the pass's rows; all others are not computed.
+  Rows make_tapped(trace::Site site, int layer, int64_t begin, int64_t n, int64_t d);
+  Rows make_tapped(trace::Site site, int layer, int64_t d) {
+    return make_tapped(site, layer, 0, rows(), d);
+  }
+
   int64_t rows() const { return static_cast<int64_t>(batch.tokens.size()); }
   Rows make(int64_t n, int64_t d) { return {scratch.floats(n * d), n, d}; }
 

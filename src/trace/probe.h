@@ -121,6 +121,13 @@ class Probe {
   // Memory for the maps of a pass over one sequence, at kAttnScores and kPattern: they are then
   // computed there, and not shown by observe(). Not asked when others want the same map.
   virtual MapMemory map_memory(Site /*site*/, int /*layer*/) { return {}; }
+  // Memory for the `n` rows of `row_elements` values, from `first_position` on, of a pass over one
+  // sequence, at taps whose values are computed for probes alone: they are then computed there, and
+  // observe() shows them where they lie. Null: the pass has its own.
+  virtual float* row_memory(Site /*site*/, int /*layer*/, int64_t /*first_position*/, int64_t /*n*/,
+                            int64_t /*row_elements*/) {
+    return nullptr;
+  }
   // How many keys of each row the standing form should keep, at most kernels' kMaxTopKeys; 0: none.
   virtual int64_t top_keys(int /*layer*/) const { return 0; }
   virtual void observe_top(const AttentionTopEvent& /*event*/) {}

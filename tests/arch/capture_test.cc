@@ -112,6 +112,30 @@ TEST_P(Captures, ASelectionIsPartOfTheWhole) {
   }
 }
 
+TEST_P(Captures, UsedMemoryHoldsTheSameValues) {
+  for (const std::string positions : {"", "3:77"}) {
+    const CaptureJob all = job({{"all"}, "", "", positions, ""}, 64);
+    const MemoryCapture fresh = capture(all);
+    MemoryCapture used = capture(all);
+    const float* const memory = used.data;
+    std::fill_n(used.data, used.floats, 7.0f);
+    auto again = capture_in_memory(*runner_, *pages_, prompt(), all, {}, std::move(used));
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    EXPECT_EQ(again->data, memory);
+    ASSERT_EQ(again->floats, fresh.floats);
+    for (size_t i = 0; i < fresh.outcome.taps.size(); ++i) {
+      const CapturedTap &a = fresh.outcome.taps[i], &b = again->outcome.taps[i];
+      EXPECT_EQ(std::memcmp(a.data, b.data, static_cast<size_t>(elements(a)) * sizeof(float)), 0)
+          << a.name;
+    }
+    // Much less is wanted: the large memory is not held for it.
+    auto little = capture_in_memory(*runner_, *pages_, prompt(),
+                                    job({{"logits"}, "", "", "-1", ""}, 64), {}, std::move(*again));
+    ASSERT_TRUE(little.ok()) << little.error().message;
+    EXPECT_EQ(little->floats, model_->shape().vocab);
+  }
+}
+
 TEST_P(Captures, AFileHasWhatMemoryHas) {
   const std::string path =
       ::testing::TempDir() + "cutaway_capture_" + std::string(GetParam()->name) + ".safetensors";

@@ -540,6 +540,48 @@ TEST(MatmulTables, Avx512GivesTheBitsOfAvx2) {
   }
 }
 
+// Some columns of a matrix where they lie, against the same columns dequantised and packed by
+// themselves.
+TEST(MatmulTables, ColumnsOfAMatrixAreAMatrix) {
+  std::mt19937 random(22);
+  for (const DType type : testing::kWeightTypes) {
+    const int64_t step = testing::step_of_k(type);
+    const int64_t unit = step == 1 ? 7 : step, cols = 4 * unit;
+    constexpr int64_t kRowsHere = 77;
+    const std::vector<uint8_t> stored = testing::random_weights(type, kRowsHere, cols, random);
+    const testing::Packed packed = testing::pack(stored, type, kRowsHere, cols);
+    EXPECT_FALSE(step > 1 && columns_of(packed.matrix, step / 2, step).has_value());
+    EXPECT_FALSE(step > 1 && columns_of(packed.matrix, 0, step / 2).has_value());
+    for (const int64_t first : {int64_t{0}, unit, 3 * unit}) {
+      const int64_t width = first == unit ? 2 * unit : unit;
+      const auto part = columns_of(packed.matrix, first, width);
+      ASSERT_TRUE(part.has_value());
+      std::vector<float> row(static_cast<size_t>(cols)), values;
+      for (int64_t r = 0; r < kRowsHere; ++r) {
+        unpack_row(packed.matrix, r, row.data());
+        values.insert(values.end(), row.begin() + first, row.begin() + first + width);
+      }
+      const std::vector<uint8_t> bytes(
+          reinterpret_cast<const uint8_t*>(values.data()),
+          reinterpret_cast<const uint8_t*>(values.data() + values.size()));
+      const testing::Packed alone = testing::pack(bytes, DType::kF32, kRowsHere, width);
+      Inputs in(width, random);
+      for (const KernelTable* table : testing::runnable_tables()) {
+        for (const int64_t n : {1, 6, 23, 130}) {
+          Guarded<float> a(n * kRowsHere, 4), b(n * kRowsHere, 4);
+          run(*table, Kind::kF32, *part, 0, part->groups(), in, 0, n, a.data(), kRowsHere);
+          run(*table, Kind::kF32, alone.matrix, 0, part->groups(), in, 0, n, b.data(), kRowsHere);
+          for (int64_t i = 0; i < a.size(); ++i) {
+            ASSERT_TRUE(testing::same_bits(a[i], b[i]))
+                << table->name << ' ' << dtype_name(type) << " columns " << first << " to "
+                << first + width << ", output " << i << " of " << n;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(MatmulTables, EveryEntryIsFilled) {
   for (const KernelTable* table : testing::runnable_tables()) {
     for (size_t i = 0; i < kLayoutCount; ++i) {

@@ -5,6 +5,21 @@
 namespace cutaway::kernels::avx512 {
 namespace {
 
+// Where each of the first n lanes comes in the order of falling values, the earlier first among
+// equals.
+CUTAWAY_INLINE __m512i places(__m512 values, int64_t n) noexcept {
+  const __m512i one = _mm512_set1_epi32(1);
+  __m512i place = _mm512_setzero_si512();
+  for (int64_t i = 0; i < n; ++i) {
+    const __m512 own = _mm512_permutexvar_ps(_mm512_set1_epi32(static_cast<int32_t>(i)), values);
+    const auto later = static_cast<__mmask16>(0xFFFEu << i);
+    const __mmask16 less = _mm512_cmp_ps_mask(values, own, _CMP_LT_OQ);
+    const __mmask16 equal = _mm512_mask_cmp_ps_mask(later, values, own, _CMP_EQ_OQ);
+    place = _mm512_mask_add_epi32(place, less | equal, place, one);
+  }
+  return place;
+}
+
 // What may be among the largest: values with their indices, ascending.
 struct Candidates {
   static constexpr int64_t kMost = 32;
@@ -22,15 +37,29 @@ struct Candidates {
   }
   // Each goes to its place in the order, if that is below k. Returns how many there are.
   int64_t order(int64_t k, int32_t* to_index, float* to_value) const noexcept {
+    return n <= kKeyLanes ? order_lanes(k, to_index, to_value) : order_any(k, to_index, to_value);
+  }
+  int64_t order_lanes(int64_t k, int32_t* to_index, float* to_value) const noexcept {
+    const __mmask16 there = first_lanes(n);
+    const __m512 values = _mm512_maskz_loadu_ps(there, value);
+    const __m512i place = places(values, n);
+    const __mmask16 chosen =
+        _mm512_mask_cmplt_epi32_mask(there, place, _mm512_set1_epi32(static_cast<int32_t>(k)));
+    _mm512_mask_i32scatter_ps(to_value, chosen, place, values, sizeof(float));
+    _mm512_mask_i32scatter_epi32(to_index, chosen, place, _mm512_loadu_si512(index),
+                                 sizeof(int32_t));
+    return n < k ? n : k;
+  }
+  int64_t order_any(int64_t k, int32_t* to_index, float* to_value) const noexcept {
     for (int64_t i = 0; i < n; ++i) {
       const __m512 own = _mm512_set1_ps(value[i]);
       int64_t before = 0;
       for (int64_t j = 0; j < n; j += 16) {
         const __m512 others = _mm512_loadu_ps(value + j);
-        const __mmask16 there = first_lanes(n - j);
-        const __mmask16 larger = _mm512_mask_cmp_ps_mask(there, others, own, _CMP_GT_OQ);
+        const __mmask16 lanes = first_lanes(n - j);
+        const __mmask16 larger = _mm512_mask_cmp_ps_mask(lanes, others, own, _CMP_GT_OQ);
         const __mmask16 equal =
-            _mm512_mask_cmp_ps_mask(there & first_lanes(i - j), others, own, _CMP_EQ_OQ);
+            _mm512_mask_cmp_ps_mask(lanes & first_lanes(i - j), others, own, _CMP_EQ_OQ);
         before += __builtin_popcount(larger | equal);
       }
       if (before >= k) continue;
@@ -60,16 +89,9 @@ struct Candidates {
 
 // A number that at least k of the lanes reach: the k-th largest of them.
 CUTAWAY_INLINE float reached_by(__m512 lanes, int64_t k) noexcept {
-  alignas(64) float value[16];
-  _mm512_store_ps(value, lanes);
-  float least = 0;
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) {
-    const __mmask16 reach = _mm512_cmp_ps_mask(lanes, _mm512_set1_ps(value[i]), _CMP_GE_OQ);
-    const bool enough = __builtin_popcount(reach) >= k;
-    if (enough && value[i] > least) least = value[i];
-  }
-  return least;
+  const __mmask16 among =
+      _mm512_cmplt_epi32_mask(places(lanes, kKeyLanes), _mm512_set1_epi32(static_cast<int32_t>(k)));
+  return _mm512_mask_reduce_min_ps(among, lanes);
 }
 
 }  // namespace
@@ -89,16 +111,21 @@ void attention_top(const float* weights, const float* factor, int64_t tiles, int
   float bound = reached_by(most, k);
   Candidates found;
   for (int64_t t = 0; t < tiles; ++t) {
+    if (factor[t] < bound) continue;  // no weight is above 1
     const __m512 by = _mm512_set1_ps(factor[t]);
+    // Whether one of sixteen values is among the largest cannot be foreseen: all are put there, and
+    // those that are not are written over.
+#pragma GCC unroll 4
     for (int b = 0; b < 4; ++b) {
       const int64_t first = t * kTilePositions + b * kKeyLanes;
       const __m512 values = _mm512_mul_ps(_mm512_loadu_ps(weights + first), by);
       const __mmask16 above =
           _mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(values, _mm512_setzero_ps(), _CMP_GT_OQ),
                                   values, _mm512_set1_ps(bound), _CMP_GE_OQ);
-      if (above == 0) continue;
       found.add(above, values, first);
-      if (found.n > Candidates::kMost - 16) bound = found.shrink(k);
+      if (found.n > Candidates::kMost - 16) [[unlikely]] {
+        bound = found.shrink(k);
+      }
     }
   }
   for (int64_t i = found.order(k, index, value); i < k; ++i) {

@@ -116,9 +116,15 @@ void tile(const Panel<G>& panel, const float* x, int64_t x_stride, float* y,
 #pragma GCC unroll 8
   for (int c = 0; c < C; ++c) {
 #pragma GCC unroll 4
-    for (int g = 0; g < G; ++g) {
-      const __mmask16 rows = panel.first ? 0 : panel.rows[g];
-      acc[c][g] = _mm512_maskz_loadu_ps(rows, y + c * y_stride + g * kGroupRows);
+    for (int g = 0; g < G; ++g) acc[c][g] = _mm512_setzero_ps();
+  }
+  if (!panel.first) {
+#pragma GCC unroll 8
+    for (int c = 0; c < C; ++c) {
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g) {
+        acc[c][g] = _mm512_maskz_loadu_ps(panel.rows[g], y + c * y_stride + g * kGroupRows);
+      }
     }
   }
   const float* w[G];
