@@ -5,17 +5,20 @@
 namespace cutaway::kernels::avx512 {
 namespace {
 
-// Where each of the first n lanes comes in the order of falling values, the earlier first among
-// equals.
-CUTAWAY_INLINE __m512i places(__m512 values, int64_t n) noexcept {
+// Where each lane comes in the order of falling values, the earlier first among equals.
+CUTAWAY_INLINE __m512i places(__m512 values) noexcept {
   const __m512i one = _mm512_set1_epi32(1);
   __m512i place = _mm512_setzero_si512();
-  for (int64_t i = 0; i < n; ++i) {
-    const __m512 own = _mm512_permutexvar_ps(_mm512_set1_epi32(static_cast<int32_t>(i)), values);
-    const auto later = static_cast<__mmask16>(0xFFFEu << i);
-    const __mmask16 less = _mm512_cmp_ps_mask(values, own, _CMP_LT_OQ);
-    const __mmask16 equal = _mm512_mask_cmp_ps_mask(later, values, own, _CMP_EQ_OQ);
-    place = _mm512_mask_add_epi32(place, less | equal, place, one);
+#pragma GCC unroll 16
+  for (int i = 0; i < kKeyLanes; ++i) {
+    const __m512 own = _mm512_permutexvar_ps(_mm512_set1_epi32(i), values);
+    // Lanes before i come after it when they are less, those behind it when they are not more.
+    const auto behind = static_cast<__mmask16>(0xFFFEu << i);
+    const auto before = static_cast<__mmask16>(~(0xFFFFu << i));
+    place = _mm512_mask_add_epi32(place, _mm512_mask_cmp_ps_mask(before, values, own, _CMP_LT_OQ),
+                                  place, one);
+    place = _mm512_mask_add_epi32(place, _mm512_mask_cmp_ps_mask(behind, values, own, _CMP_LE_OQ),
+                                  place, one);
   }
   return place;
 }
@@ -42,7 +45,7 @@ struct Candidates {
   int64_t order_lanes(int64_t k, int32_t* to_index, float* to_value) const noexcept {
     const __mmask16 there = first_lanes(n);
     const __m512 values = _mm512_maskz_loadu_ps(there, value);
-    const __m512i place = places(values, n);
+    const __m512i place = places(values);  // the lanes that are not there come last
     const __mmask16 chosen =
         _mm512_mask_cmplt_epi32_mask(there, place, _mm512_set1_epi32(static_cast<int32_t>(k)));
     _mm512_mask_i32scatter_ps(to_value, chosen, place, values, sizeof(float));
@@ -90,7 +93,7 @@ struct Candidates {
 // A number that at least k of the lanes reach: the k-th largest of them.
 CUTAWAY_INLINE float reached_by(__m512 lanes, int64_t k) noexcept {
   const __mmask16 among =
-      _mm512_cmplt_epi32_mask(places(lanes, kKeyLanes), _mm512_set1_epi32(static_cast<int32_t>(k)));
+      _mm512_cmplt_epi32_mask(places(lanes), _mm512_set1_epi32(static_cast<int32_t>(k)));
   return _mm512_mask_reduce_min_ps(among, lanes);
 }
 
