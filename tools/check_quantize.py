@@ -71,13 +71,16 @@ def tensors(path: Path) -> dict:
 
 
 def errors(source: dict, ours: dict, theirs: dict) -> dict:
-    """Of every tensor that was quantised: √(Σ(y − x)² / Σx²) on both sides."""
+    """Of every tensor that was quantised: √(Σw(y − x)² / Σwx²) on both sides. w is 1, and |x| for the types whose
+    codes lie closer about zero: there ours counts each value by its magnitude (llama.cpp by its square)."""
     found = {}
     for name, tensor in source.items():
         if ours[name].tensor_type == tensor.tensor_type or theirs[name].tensor_type == tensor.tensor_type:
             continue
         x = dequantize(tensor.data, tensor.tensor_type).astype(np.float64).ravel()
-        off = lambda t: float(np.sqrt(np.square(dequantize(t.data, t.tensor_type).ravel() - x).sum() / np.square(x).sum()))
+        w = np.abs(x) if ours[name].tensor_type.name in ("IQ4_NL", "IQ4_XS") else np.ones_like(x)
+        off = lambda t: float(np.sqrt((w * np.square(dequantize(t.data, t.tensor_type).ravel() - x)).sum()
+                                      / (w * np.square(x)).sum()))
         found[name] = off(ours[name]), off(theirs[name])
     return found
 

@@ -1,6 +1,7 @@
 #include "formats/quantize_search.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "formats/quantize_pack.h"
@@ -11,10 +12,21 @@ namespace {
 
 constexpr int64_t kSuper = 256;
 
-// How much the squared error of each of n ≤ 256 values counts.
-void weigh(const float* importance, float importance_scale, int64_t n, float* w) noexcept {
-  for (int64_t i = 0; i < n; ++i)
-    w[i] = importance == nullptr ? 1 : importance[i] * importance_scale;
+// Codes that lie closer about zero, as those of a bell curve do: with every column alike, the least
+// squared error moves the few large values of a block, on which most depends, too far.
+bool weighs_by_magnitude(DType type) noexcept {
+  return type == DType::kIQ4_NL || type == DType::kIQ4_XS;
+}
+
+// How much the squared error of each of n ≤ 256 values counts. `own_scale`: what their own
+// magnitudes are multiplied by where no importance is known; 0: all count alike.
+void weigh(const float* x, const float* importance, float importance_scale, float own_scale,
+           int64_t n, float* w) noexcept {
+  for (int64_t i = 0; i < n; ++i) {
+    w[i] = importance != nullptr ? importance[i] * importance_scale
+           : own_scale > 0       ? std::fabs(x[i]) * own_scale
+                                 : 1;
+  }
 }
 
 LaneSearch::Blocks blocks_of(const LaneSearch& search, DType type) noexcept {
@@ -71,10 +83,18 @@ void run(const LaneSearch& search, DType type, Effort effort, const float* x,
   const double mean = importance == nullptr ? 0 : mean_of(importance, n);
   if (!(mean > 0)) importance = nullptr;
   const auto importance_scale = static_cast<float>(mean > 0 ? 1 / mean : 1);
+  float own_scale = 0;
+  if (importance == nullptr && weighs_by_magnitude(type)) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(std::fabs(x[i]));
+    if (sum > 0) own_scale = static_cast<float>(static_cast<double>(n) / sum);
+    if (!std::isfinite(own_scale)) own_scale = 0;
+  }
   float w[kSuper];
   for (int64_t at = 0; at < n; at += kSuper) {
     const int64_t here = std::min(kSuper, n - at);
-    weigh(importance == nullptr ? nullptr : importance + at, importance_scale, here, w);
+    weigh(x + at, importance == nullptr ? nullptr : importance + at, importance_scale, own_scale,
+          here, w);
     if (super != nullptr) {
       CodedSuperBlock coded{};
       super(x + at, w, effort, coded);
