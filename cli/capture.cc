@@ -65,8 +65,9 @@ void CaptureArgs::add_to(Args& args) {
             "What to keep: logits, pattern-3, blocks.*.hook_resid_post, all, … (below)");
   args.text("-o,--output", output, "FILE", "The .safetensors file to write");
   args.flag("--special", special, "Control tokens that TEXT spells are those tokens");
-  args.text("--intervene", intervene, "FILE",
-            "Change values at taps: a specification in JSON (docs/interventions.md)");
+  args.text("--intervene", intervene, "FILE|{…}",
+            "Change values at taps: a specification in JSON, or a file of it "
+            "(docs/interventions.md)");
   args.flag("--json", json, "One JSON document on stdout");
   args.group("What of it");
   part.add_to(args, false);

@@ -67,8 +67,8 @@ void RunArgs::add_to(Args& args) {
             "or tensors");
   record_part.add_to(args, true);
   args.group("Interventions");
-  args.text("--intervene", intervene, "FILE",
-            "Change values at taps, force or ban tokens: a specification in JSON "
+  args.text("--intervene", intervene, "FILE|{…}",
+            "Change values at taps, force or ban tokens: a specification in JSON, or a file of it "
             "(docs/interventions.md). With --json: how often each took effect");
   args.group("Sampling (default: what the model file recommends, else temperature 0)");
   args.number("--temperature", sampling.temperature, "T", "0: always the likeliest token");

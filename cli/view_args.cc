@@ -17,8 +17,9 @@ void ViewArgs::add_to(Args& args) {
   args.text("-o,--output", output, "FILE",
             "Write it to FILE: .html for one page that opens offline, .json for the data");
   args.flag("--special", special, "Control tokens that TEXT spells are those tokens");
-  args.text("--intervene", intervene, "FILE",
-            "Change values at taps: a specification in JSON (docs/interventions.md)");
+  args.text("--intervene", intervene, "FILE|{…}",
+            "Change values at taps: a specification in JSON, or a file of it "
+            "(docs/interventions.md)");
   args.flag("--json", json, "One JSON document on stdout");
   args.group("Model and computation");
   model.add_to(args);

@@ -64,6 +64,13 @@ def test_an_intervention_changes_the_answer_and_says_how_often():
     assert "interventions" not in plain
 
 
+def test_a_specification_can_stand_in_the_file_s_place():
+    written = json.loads((FOLDER / spec(HEAD, LAST)).read_text())
+    assert intervened(json.dumps(written))["logits_hash"] == intervened(spec(HEAD, LAST))["logits_hash"]
+    error = ok(["run", *TINY, "-n", "1", "--intervene", '{"interventions": [', "hi"], 1).err
+    assert "the specification is no JSON" in error and "./{" in error, error
+
+
 def test_one_that_changes_nothing_leaves_every_bit():
     plain = answer(*FIXED, "hello there")
     taps = ["hook_embed", "logits", "ln_final.hook_normalized", "blocks.0.mlp.hook_post", "blocks.1.attn.hook_k",
