@@ -182,7 +182,9 @@ class Declared:
             same = os.path.realpath(tag["path"]) == os.path.realpath(path)
             if same and tag["line"] <= line <= tag.get("end", tag["line"]):
                 return tag
-        return tags[0] if len(tags) == 1 else None
+        # A function may begin with a line of what is put into it in line; headers define all of the name or none.
+        in_headers = all(tag["path"].endswith(".h") for tag in tags)
+        return tags[0] if tags and (len(tags) == 1 or in_headers) else None
 
     def judged(self, name, symbol, path, line):
         if name not in self.header_of or is_special_member(name, parameters_of(symbol)):
@@ -191,7 +193,6 @@ class Declared:
         if (tag["path"] if tag else path).endswith(".h"):
             return False
         return tag is None or not is_accessor(body_of(tag, self.texts))
-
 
     def held_in_guarded(self, name, path, line):
         tag = self.definition(name, path, line)

@@ -32,6 +32,8 @@ class Layer {
   int a_guarded_lambda_covers(int x) const;
   int nothing_in_guarded_covers(int x) const;
   int never_entered(int x) const;
+  int overloaded(int x) const { int y = x; y += width_; return y; }
+  int overloaded(long x) const { long y = x; y += width_; return static_cast<int>(y); }
   template <typename T>
   T in_a_template(T x) const {
     T sum = x;
@@ -158,6 +160,14 @@ class TraceCoverageTest(unittest.TestCase):
         self.assertEqual(sorted(reported), ["excused", "nothing_in_guarded_covers", "only_a_callee_covers",
                                             "only_a_lambda_covers", "uncovered"], out)
         self.assertIn("8 functions entered: 3 with a span, 0 excused, 5 without", out)
+
+    def test_overloads_in_a_header_are_in_line_whatever_their_first_line_is(self):
+        declared = trace_coverage.Declared(self.tree, ["ops"], False)
+        for path in (str(self.tree / "src" / "ops" / "layer.h"), "/usr/include/c++/12/span", "??"):
+            self.assertFalse(declared.judged("cutaway::ops::Layer::overloaded",
+                                             "cutaway::ops::Layer::overloaded(int) const", path, 3), path)
+        self.assertTrue(declared.judged("cutaway::ops::Layer::uncovered",
+                                        "cutaway::ops::Layer::uncovered(int) const", "??", 3))
 
     def test_exceptions_excuse_what_they_name(self):
         names = ["excused", "Layer::only_a_callee_covers", "Layer::only_a_lambda_covers",
