@@ -139,6 +139,10 @@ void* operator new(size_t size, std::align_val_t alignment) {
   }
   return at;
 }
+// Sanitizers have one of their own, whose memory is not for std::free.
+void* operator new(size_t size, const std::nothrow_t& /*form*/) noexcept {
+  return fails(kMemory) ? nullptr : __real_malloc(size == 0 ? 1 : size);
+}
 void operator delete(void* at) noexcept { std::free(at); }
 void operator delete(void* at, size_t) noexcept { std::free(at); }
 void operator delete(void* at, std::align_val_t) noexcept { std::free(at); }
