@@ -95,7 +95,7 @@ Result<CaptureRequest> CaptureArgs::request() const {
   request.output = *output;
   request.parse_special = special;
   if (intervene) {
-    CUTAWAY_ASSIGN(request.interventions, read_interventions(*intervene));
+    CUTAWAY_ASSIGN(request.interventions, interventions_of(*intervene));
   }
   if (!tokens) return request;
   if (text.text || text.file) {

@@ -170,6 +170,18 @@ Status TapArgs::check_unused(const std::string& needs) const {
   return {};
 }
 
+Result<Interventions> interventions_of(const std::string& file_or_json) {
+  const size_t first = file_or_json.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos || file_or_json[first] != '{') {
+    return read_interventions(file_or_json);
+  }
+  auto out = parse_interventions(file_or_json);
+  if (out.ok()) return out;
+  return Error{out.error().code,
+               out.error().message + " (a file whose name begins with { is written ./{…)",
+               out.error().field};
+}
+
 void TraceArgs::add_to(Args& args) {
   args.text("--trace", level, "LEVEL",
             "Show every step on stderr: off, phases, functions or tensors");

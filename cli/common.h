@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "cli/args.h"
 #include "cutaway/engine.h"
+#include "cutaway/intervention.h"
 #include "cutaway/model_store.h"
 
 namespace cutaway::cli {
@@ -58,6 +59,9 @@ struct TapArgs {
   // The first flag that is there and has no effect without `needs`, as an error; or nothing.
   Status check_unused(const std::string& needs) const;
 };
+
+// What --intervene is: a file, or the JSON itself, which begins with {.
+Result<Interventions> interventions_of(const std::string& file_or_json);
 
 // --trace LEVEL (stderr), --trace-out FILE or a collector.
 struct TraceArgs {

@@ -160,7 +160,7 @@ Result<GenerateRequest> RunArgs::request() const {
     }
   }
   if (intervene) {
-    CUTAWAY_ASSIGN(request.interventions, read_interventions(*intervene));
+    CUTAWAY_ASSIGN(request.interventions, interventions_of(*intervene));
   }
   request.top_logprobs = static_cast<int32_t>(top_logprobs.value_or(0));
   for (const std::string& text : logit_bias) {

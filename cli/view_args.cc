@@ -58,7 +58,7 @@ ViewInput read_input(const Args& args, const ViewArgs& view) {
     return out;
   }
   if (view.intervene) {
-    auto what = read_interventions(*view.intervene);
+    auto what = interventions_of(*view.intervene);
     if (!what.ok()) {
       out.status = report(what.error());
       return out;

@@ -3,9 +3,9 @@
 // memory, in one process, in turn; prints the medians as JSON, and how many times an ordinary
 // prompt each took that ran just before.
 //
-// Each TAP more is a name or pattern that is timed by itself.
+// KINDs (of those that it prints without) and TAPs (names or patterns): these alone are timed.
 //
-//   capture_bench MODEL.gguf [TOKENS [THREADS [ROUNDS [TAP…]]]]
+//   capture_bench MODEL.gguf [TOKENS [THREADS [ROUNDS [KIND|TAP…]]]]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -114,7 +114,8 @@ int run(int argc, char** argv) {
     return argc > i ? std::atoll(argv[i]) : otherwise;
   };
   if (argc < 2) {
-    std::fprintf(stderr, "usage: capture_bench MODEL.gguf [TOKENS [THREADS [ROUNDS [TAP...]]]]\n");
+    std::fprintf(stderr,
+                 "usage: capture_bench MODEL.gguf [TOKENS [THREADS [ROUNDS [KIND|TAP...]]]]\n");
     return 2;
   }
   ThreadPool pool(static_cast<int>(number(3, 2)));
@@ -133,9 +134,17 @@ int run(int argc, char** argv) {
       {"top", [&] { return bench.with_top(); }},
       {"decode", [&] { return bench.decode(false); }},
       {"decode_top", [&] { return bench.decode(true); }}};
-  for (int i = 5; i < argc; ++i) {
-    const std::string tap = argv[i];
-    kinds.emplace_back(tap, [&bench, tap] { return bench.captured({tap}); });
+  if (argc > 5) {  // these alone
+    decltype(kinds) chosen;
+    for (int i = 5; i < argc; ++i) {
+      const std::string name = argv[i];
+      const auto kind = std::find_if(kinds.begin(), kinds.end(),
+                                     [&](const auto& one) { return one.first == name; });
+      chosen.emplace_back(
+          name,
+          kind != kinds.end() ? kind->second : [&bench, name] { return bench.captured({name}); });
+    }
+    kinds = std::move(chosen);
   }
   std::vector<std::vector<double>> times(kinds.size()), ratios(kinds.size());
   const int64_t rounds = number(4, 7);

@@ -14,9 +14,13 @@ struct Interventions {
   std::string directory;  // where its relative paths begin; empty: the working directory
 };
 
-// A specification from a file, whose folder its relative paths begin at; a text that begins with {
-// is the specification itself. What it says is checked when it is used, against the model. Errors:
-// kNotFound, kIo, kTooLarge (above 256 MiB), kInvalidFile (no JSON).
-Result<Interventions> read_interventions(const std::string& path_or_json);
+// A specification from a file, whose folder its relative paths begin at. What it says is checked
+// when it is used, against the model. Errors: kNotFound, kIo, kTooLarge (above 256 MiB),
+// kInvalidFile (no JSON).
+Result<Interventions> read_interventions(const std::string& path);
+
+// The same from a text that is the specification itself; its relative paths begin at the working
+// directory. Errors: kInvalidFile (no JSON).
+Result<Interventions> parse_interventions(const std::string& text);
 
 }  // namespace cutaway

@@ -211,16 +211,14 @@ Status Intervened::keep(inspect::Recording& recording,
 
 }  // namespace api
 
-Result<Interventions> read_interventions(const std::string& path_or_json) {
-  if (path_or_json.starts_with('{')) {
-    auto json = parse_json(path_or_json);
-    if (json.ok()) return Interventions{std::move(*json), ""};
-    return Error{ErrorCode::kInvalidFile,
-                 "the specification is no JSON: " + json.error().message +
-                     " (a file whose name begins with { is written ./{…)",
-                 "intervene"};
-  }
-  const std::string& path = path_or_json;
+Result<Interventions> parse_interventions(const std::string& text) {
+  auto json = parse_json(text);
+  if (json.ok()) return Interventions{std::move(*json), ""};
+  return Error{ErrorCode::kInvalidFile, "the specification is no JSON: " + json.error().message,
+               "intervene"};
+}
+
+Result<Interventions> read_interventions(const std::string& path) {
   constexpr uint64_t kMost = uint64_t{256} << 20;
   auto opened = InputFile::open(path);
   if (!opened.ok()) return Error{opened.error().code, opened.error().message, "intervene"};

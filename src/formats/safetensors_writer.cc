@@ -20,8 +20,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(
   if (!metadata.empty()) header["__metadata__"] = metadata;
   int64_t at = 0;
   for (const Tensor& tensor : tensors) {
-    int64_t bytes = sizeof(float);
-    for (const int64_t dim : tensor.shape) bytes *= dim;
+    const int64_t bytes = tensor.elements() * static_cast<int64_t>(sizeof(float));
     header[tensor.name] = {
         {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {at, at + bytes}}};
     out.offsets_.push_back(at);

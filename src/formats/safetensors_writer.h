@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -21,6 +23,10 @@ class SafetensorsWriter {
     std::string name;
     std::vector<int64_t> shape;
     const char* dtype = "F32";  // of 4 bytes: or "I32"
+
+    int64_t elements() const {
+      return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    }
   };
   using Durability = WholeFile::Durability;
 

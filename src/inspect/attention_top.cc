@@ -1,6 +1,7 @@
 #include "inspect/attention_top.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "base/check.h"
@@ -112,39 +113,45 @@ std::vector<formats::SafetensorsWriter::Tensor> AttentionTop::tensors(
   return out;
 }
 
+// Rows of `width` numbers are turned from {position, head} to {head, position}.
+void AttentionTop::copy(size_t i, std::span<const int32_t> heads, const trace::TapRange& range,
+                        float* to) const {
+  CUTAWAY_SPAN(span, "inspect::AttentionTop::copy", "tensor", i, "positions", range.size());
+  size_t l = 0;
+  for (size_t chosen = i / 4; !of_[l] || chosen-- > 0;) ++l;
+  const Layer& layer = layers_[l];
+  CUTAWAY_CHECK(range.begin >= first_position_ && layer.n >= range.end - first_position_);
+  const int64_t kept = heads.empty() ? n_heads_ : static_cast<int64_t>(heads.size());
+  const int64_t width = i % 4 < 2 ? k_ : 1;
+  int64_t at = first_position_;  // where the part begins
+  for (const Part& part : layer.parts) {
+    const void* const of_kind[] = {part.keys, part.probabilities, part.rest, part.entropy};
+    const auto* const from = static_cast<const float*>(of_kind[i % 4]);
+    const int64_t begin = std::max(range.begin, at), end = std::min(range.end, at + part.n);
+    for (int64_t h = 0; h < kept; ++h) {
+      const int64_t head = heads.empty() ? h : heads[static_cast<size_t>(h)];
+      for (int64_t p = begin; p < end; ++p) {
+        std::memcpy(to + (h * range.size() + p - range.begin) * width,
+                    from + ((p - at) * n_heads_ + head) * width,
+                    static_cast<size_t>(width) * sizeof(float));
+      }
+    }
+    at += part.n;
+  }
+  CUTAWAY_OUT(span, "layer", l);
+}
+
 void AttentionTop::write(formats::SafetensorsWriter& writer, size_t first,
                          std::span<const int32_t> heads, const trace::TapRange& range) const {
   CUTAWAY_SPAN(span, "inspect::AttentionTop::write", "first", first);
-  const int64_t kept = heads.empty() ? n_heads_ : static_cast<int64_t>(heads.size());
-  // Rows of `width` numbers from {position, head} to {head, position}.
-  std::vector<uint32_t> turned;
-  const auto put = [&](const Layer& layer, int64_t width, const auto& data_of) {
-    turned.resize(static_cast<size_t>(kept * range.size() * width));
-    int64_t at = first_position_;  // where the part begins
-    for (const Part& part : layer.parts) {
-      const auto* from = reinterpret_cast<const uint32_t*>(data_of(part));
-      const int64_t begin = std::max(range.begin, at), end = std::min(range.end, at + part.n);
-      for (int64_t i = 0; i < kept; ++i) {
-        const int64_t head = heads.empty() ? i : heads[static_cast<size_t>(i)];
-        for (int64_t p = begin; p < end; ++p) {
-          std::copy_n(from + ((p - at) * n_heads_ + head) * width, width,
-                      turned.begin() + (i * range.size() + p - range.begin) * width);
-        }
-      }
-      at += part.n;
-    }
-    writer.write(first++, 0, {reinterpret_cast<const float*>(turned.data()), turned.size()});
-  };
-  for (size_t l = 0; l < of_.size(); ++l) {
-    if (!of_[l]) continue;
-    const Layer& layer = layers_[l];
-    CUTAWAY_CHECK(range.begin >= first_position_ && layer.n >= range.end - first_position_);
-    put(layer, k_, [](const Part& part) { return part.keys; });
-    put(layer, k_, [](const Part& part) { return part.probabilities; });
-    put(layer, 1, [](const Part& part) { return part.rest; });
-    put(layer, 1, [](const Part& part) { return part.entropy; });
+  std::vector<float> values;
+  const auto all = tensors(heads, n_heads_, range);
+  for (size_t i = 0; i < all.size(); ++i) {
+    values.resize(static_cast<size_t>(all[i].elements()));
+    copy(i, heads, range, values.data());
+    writer.write(first + i, 0, values);
   }
-  CUTAWAY_OUT(span, "end", first);
+  CUTAWAY_OUT(span, "end", first + all.size());
 }
 
 }  // namespace cutaway::inspect

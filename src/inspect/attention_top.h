@@ -39,7 +39,10 @@ class AttentionTop final : public trace::Probe {
   std::vector<formats::SafetensorsWriter::Tensor> tensors(std::span<const int32_t> heads,
                                                           int64_t n_heads,
                                                           const trace::TapRange& range) const;
-  // Writes them, in that order, from tensor `first` on.
+  // Tensor `i` of these to `to`, which has room for it: floats, or the bits of I32.
+  void copy(size_t i, std::span<const int32_t> heads, const trace::TapRange& range,
+            float* to) const;
+  // Writes them, in that order, from tensor `first` of the file on.
   void write(formats::SafetensorsWriter& writer, size_t first, std::span<const int32_t> heads,
              const trace::TapRange& range) const;
 

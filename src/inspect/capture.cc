@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #include "base/clock.h"
 #include "formats/safetensors_writer.h"
@@ -64,9 +66,7 @@ Plan make_plan(const CaptureJob& job, const arch::ModelShape& m) {
       if (tap.site != Site::kTokens) p.shape.push_back(p.layout.width);
     }
     p.offset = out.floats;
-    int64_t elements = 1;
-    for (const int64_t d : p.shape) elements *= d;
-    out.floats += elements;
+    out.floats += std::accumulate(p.shape.begin(), p.shape.end(), int64_t{1}, std::multiplies<>());
     std::vector<int>& of_site = out.at[static_cast<size_t>(tap.site)];
     of_site.resize(static_cast<size_t>(m.n_layers) + 1, -1);
     of_site[static_cast<size_t>(tap.layer + 1)] = static_cast<int>(out.taps.size());
@@ -304,32 +304,47 @@ Result<MemoryCapture> capture_in_memory(inference::Runner& runner, kv::PagePool&
   CUTAWAY_SPAN(span, "inspect::capture_in_memory", "tokens", tokens, "taps",
                job.selection.taps.size());
   CUTAWAY_TRY(check(tokens, job));
-  const Plan plan = make_plan(job, runner.model().shape());
+  const arch::ModelShape& m = runner.model().shape();
+  const Plan plan = make_plan(job, m);
+  AttentionTop top(job.top, m.n_layers, job.selection.layers);
+  std::vector<formats::SafetensorsWriter::Tensor> standing;
+  if (job.top > 0) standing = top.tensors(job.selection.heads, m.n_heads, job.range);
+  const int64_t floats = std::accumulate(
+      standing.begin(), standing.end(), plan.floats,
+      [](int64_t sum, const formats::SafetensorsWriter::Tensor& t) { return sum + t.elements(); });
   MemoryCapture out;
-  const bool again = plan.floats <= previous.floats && previous.floats <= 2 * plan.floats;
+  const bool again = floats <= previous.floats && previous.floats <= 2 * floats;
   if (again) {
     out = std::move(previous);
     out.outcome = {};
   } else {
     previous = {};  // before the new one is there
     out.data =
-        reinterpret_cast<float*>(out.memory.take(static_cast<size_t>(plan.floats) * sizeof(float)));
-    out.floats = plan.floats;
+        reinterpret_cast<float*>(out.memory.take(static_cast<size_t>(floats) * sizeof(float)));
+    out.floats = floats;
   }
   if (out.data == nullptr) {
     return Error{ErrorCode::kTooLarge,
-                 "the taps take " + std::to_string(plan.floats * 4) + " bytes, which are not there",
+                 "the taps take " + std::to_string(floats * 4) + " bytes, which are not there",
                  "taps"};
   }
   CaptureProbe probe(plan, job, out.data, !again, runner.pool());
   std::vector<trace::Probe*> probes = others;
   probes.push_back(&probe);
+  if (job.top > 0) probes.push_back(&top);
   const int64_t start = now_ns();
   CUTAWAY_TRY(run_passes(runner, pool, tokens, job, wants_logits(job), std::move(probes)));
   out.outcome.forward_ns = now_ns() - start;
+  if (job.top > 0) CUTAWAY_TRY(top.check(job.range));
   for (const Planned& p : plan.taps) {
     out.outcome.taps.push_back(
         {trace::tap_name(p.tap.site, p.tap.layer), p.shape, "F32", out.data + p.offset});
+  }
+  float* at = out.data + plan.floats;
+  for (size_t i = 0; i < standing.size(); ++i) {
+    top.copy(i, job.selection.heads, job.range, at);
+    out.outcome.taps.push_back({standing[i].name, standing[i].shape, standing[i].dtype, at});
+    at += standing[i].elements();
   }
   CUTAWAY_OUT(span, "taps", out.outcome.taps.size());
   return out;

@@ -132,7 +132,7 @@ struct KernelTable {
   // out /= sum.
   void (*attention_finish)(float sum, int64_t d_v, float* out) noexcept = nullptr;
   // The k ≤ kMaxTopKeys largest of weights[t][i] · factor[t], i in [0, 64), t in [0, tiles),
-  // weights in [0, 1]: as falling values with their indices 64·t + i, the smaller index first among
+  // factors ≥ 0: as falling values with their indices 64·t + i, the smaller index first among
   // equals. Only what is above 0 counts: where there are fewer, the rest are index −1 and value 0.
   void (*attention_top)(const float* weights, const float* factor, int64_t tiles, int64_t k,
                         int32_t* index, float* value) noexcept = nullptr;

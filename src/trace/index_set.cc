@@ -63,10 +63,14 @@ std::optional<IndexSet::Part> IndexSet::read(std::string_view text) {
 
 bool IndexSet::sound(const Part& part, const IndexRules& rules) {
   const int64_t begin = part.begin.value_or(0), end = part.end.value_or(INT64_MAX);
-  if (rules.counted_from == nullptr && (begin < 0 || end < 0)) return false;
-  if (part.one) return true;
-  // What holds nothing, whatever the end is counted from.
-  return end != 0 && !((begin >= 0) == (end >= 0) && begin >= end);
+  return rules.counted_from != nullptr || (begin >= 0 && end >= 0);
+}
+
+// Whatever its ends are counted from.
+bool IndexSet::holds_nothing(const Part& part) {
+  if (part.one) return false;
+  const int64_t begin = part.begin.value_or(0), end = part.end.value_or(INT64_MAX);
+  return end == 0 || ((begin >= 0) == (end >= 0) && begin >= end);
 }
 
 Status IndexSet::add(std::string_view text, const std::string& field, const IndexRules& rules) {
@@ -79,8 +83,12 @@ Status IndexSet::add(std::string_view text, const std::string& field, const Inde
       continue;
     }
     const std::optional<Part> found = part.empty() ? std::nullopt : read(part);
-    if (!found || !sound(*found, rules)) {
-      return wrong(field, fmt::format("\"{}\"", utf8_replace_invalid(part.substr(0, 128))), rules);
+    const bool empty = found && holds_nothing(*found);
+    if (!found || !sound(*found, rules) || empty) {
+      return wrong(field,
+                   fmt::format("\"{}\"{}", utf8_replace_invalid(part.substr(0, 128)),
+                               empty ? ", which holds nothing" : ""),
+                   rules);
     }
     parts_.push_back(*found);
   }

@@ -72,6 +72,7 @@ class IndexSet {
   };
   static std::optional<Part> read(std::string_view text);
   static bool sound(const Part& part, const IndexRules& rules);
+  static bool holds_nothing(const Part& part);
   Status add(std::string_view text, const std::string& field, const IndexRules& rules);
 
   std::vector<Part> parts_;

@@ -123,7 +123,8 @@ class Probe {
   virtual MapMemory map_memory(Site /*site*/, int /*layer*/) { return {}; }
   // Memory for the `n` rows of `row_elements` values, from `first_position` on, of a pass over one
   // sequence, at taps whose values are computed for probes alone: they are then computed there, and
-  // observe() shows them where they lie. Null: the pass has its own.
+  // observe() shows them where they lie. What follows may be computed from them: until the pass is
+  // over the memory stays, and nobody else writes there. Null: the pass has its own.
   virtual float* row_memory(Site /*site*/, int /*layer*/, int64_t /*first_position*/, int64_t /*n*/,
                             int64_t /*row_elements*/) {
     return nullptr;

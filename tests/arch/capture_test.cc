@@ -140,19 +140,33 @@ TEST_P(Captures, AFileHasWhatMemoryHas) {
   const std::string path =
       ::testing::TempDir() + "cutaway_capture_" + std::string(GetParam()->name) + ".safetensors";
   CaptureJob file_job = job({{"all"}, "", "0", "3:77", ""}, 32);
-  const MemoryCapture memory = capture(file_job);
   file_job.top = 4;
+  const MemoryCapture memory = capture(file_job);
   auto outcome = inspect::capture(*runner_, *pages_, prompt(), file_job, path);
   ASSERT_TRUE(outcome.ok()) << outcome.error().message;
   const auto file = testing::read_safetensors(path);
   std::filesystem::remove(path);
-  EXPECT_EQ(file.size(),
-            memory.outcome.taps.size() + static_cast<size_t>(4 * model_->shape().n_layers));
+  EXPECT_EQ(file.size(), memory.outcome.taps.size());
   for (const CapturedTap& tap : memory.outcome.taps) {
     const testing::SafeTensor& stored = file.at(tap.name);
     ASSERT_EQ(static_cast<int64_t>(stored.elements()), elements(tap)) << tap.name;
     EXPECT_EQ(std::memcmp(stored.floats(), tap.data, stored.elements() * sizeof(float)), 0)
         << tap.name;
+  }
+  // The standing form alone takes memory too, and takes it again.
+  file_job.selection.taps.clear();
+  MemoryCapture standing = capture(file_job);
+  ASSERT_EQ(standing.outcome.taps.size(), static_cast<size_t>(4 * model_->shape().n_layers));
+  for (int i = 0; i < 2; ++i) {
+    for (const CapturedTap& tap : standing.outcome.taps) {
+      const testing::SafeTensor& stored = file.at(tap.name);
+      EXPECT_EQ(std::memcmp(stored.floats(), tap.data, stored.elements() * sizeof(float)), 0)
+          << tap.name;
+    }
+    std::fill_n(standing.data, standing.floats, 7.0f);
+    auto again = capture_in_memory(*runner_, *pages_, prompt(), file_job, {}, std::move(standing));
+    ASSERT_TRUE(again.ok()) << again.error().message;
+    standing = std::move(*again);
   }
 }
 

@@ -69,6 +69,16 @@ def test_a_specification_can_stand_in_the_file_s_place():
     assert intervened(json.dumps(written))["logits_hash"] == intervened(spec(HEAD, LAST))["logits_hash"]
     error = ok(["run", *TINY, "-n", "1", "--intervene", '{"interventions": [', "hi"], 1).err
     assert "the specification is no JSON" in error and "./{" in error, error
+    indented = "\n  " + json.dumps(written, indent=2)
+    assert intervened(indented)["logits_hash"] == intervened(spec(HEAD, LAST))["logits_hash"]
+    shutil.copyfile(FOLDER / spec(HEAD, LAST), FOLDER / "{odd.json")
+    assert intervened("./{odd.json")["logits_hash"] == intervened(spec(HEAD, LAST))["logits_hash"]
+
+
+def test_a_recording_may_have_any_name():
+    ok(["run", *TINY, *FIXED, "--record", "{odd", "--intervene", spec(HEAD), "hello there"])
+    got = document(["report", "{odd", "--json", *TINY])
+    assert got["replay"]["equal"] and got["lens"]["interventions"]["taps"][0]["fired"] > 0
 
 
 def test_one_that_changes_nothing_leaves_every_bit():

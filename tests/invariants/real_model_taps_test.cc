@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <map>
+#include <tuple>
 #include <vector>
 
 #include "cutaway/model_store.h"
@@ -67,6 +69,28 @@ class Selector final : public trace::Probe {
 
  private:
   std::vector<int32_t> heads_{0, 4};
+};
+
+// As a capture of everything: all rows in memory of its own, where what exists for probes alone is
+// computed, and what follows may be computed from.
+class Keeper final : public trace::Probe {
+ public:
+  bool wants(Site, int) const override { return true; }
+  float* row_memory(Site site, int layer, int64_t first_position, int64_t n,
+                    int64_t row_elements) override {
+    std::vector<float>& to = rows[{site, layer, first_position}];
+    to.assign(static_cast<size_t>(n * row_elements), std::nanf(""));
+    return to.data();
+  }
+  void observe(const trace::TapEvent& event) override {
+    const auto it = rows.find({event.site, event.layer, event.first_position});
+    if (it == rows.end() || it->second.data() != event.values.data) return;
+    ++in_place;
+    for (const float x : it->second) unwritten += std::isnan(x);
+  }
+
+  std::map<std::tuple<Site, int, int64_t>, std::vector<float>> rows;
+  int64_t in_place = 0, unwritten = 0;
 };
 
 class Toucher final : public trace::Editor {
@@ -156,6 +180,25 @@ TEST_F(RealModelTaps, ASelectionAndTheStandingFormChangeNoBit) {
     Watcher all([](Site) { return true; });
     EXPECT_TRUE(own == logits({&beside, &all}, {}, false, pool));
     EXPECT_GT(beside.events, selector.events);
+  }
+}
+
+TEST_F(RealModelTaps, WhatIsComputedInAProbesMemoryChangesNoBit) {
+  ThreadPool alone(1);
+  for (const bool precise : {false, true}) {
+    const auto own = logits({}, {}, precise);
+    for (ThreadPool* pool : {&pool_, &alone}) {
+      Keeper keeper;
+      EXPECT_TRUE(own == logits({&keeper}, {}, precise, pool)) << (precise ? "precise" : "");
+      EXPECT_GT(keeper.in_place, 6 * model_->shape().n_layers);  // of each of the six passes
+      EXPECT_EQ(keeper.unwritten, 0);
+      // Somebody who watches the same, and one who hands back what it gets.
+      Keeper beside;
+      Watcher all([](Site) { return true; });
+      EXPECT_TRUE(own == logits({&beside, &all}, {}, precise, pool));
+      Toucher toucher(Site::kMlpPost);
+      EXPECT_TRUE(own == logits({&beside}, {&toucher}, precise, pool));
+    }
   }
 }
 

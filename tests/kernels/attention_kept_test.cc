@@ -137,7 +137,7 @@ TEST(AttentionTop, IsTheHeadOfTheSortedRow) {
   std::mt19937 random(12);
   for (const KernelTable* table : testing::runnable_tables()) {
     for (const int64_t tiles : {1, 2, 5, 9}) {
-      for (const std::string kind : {"random", "rising", "equal", "few", "none"}) {
+      for (const std::string kind : {"random", "rising", "equal", "few", "none", "large", "odd"}) {
         const int64_t n = tiles * kTilePositions;
         std::vector<float> weights(static_cast<size_t>(n)), factor(static_cast<size_t>(tiles));
         std::uniform_real_distribution<float> uniform(0, 1);
@@ -148,14 +148,19 @@ TEST(AttentionTop, IsTheHeadOfTheSortedRow) {
           if (kind == "rising") w = static_cast<float>(i) / static_cast<float>(n);
           if (kind == "equal") w = 0.125f;
           if (kind == "few") w = i % 61 == 7 ? 0.5f : 0.0f;
+          // What changed patterns may hold: weights above 1, below 0, infinite, no numbers.
+          if (kind == "large" || kind == "odd") w = 7 * std::pow(uniform(random), 4.0f);
+          if (kind == "odd" && i % 3 == 1) w = i % 2 == 0 ? std::nanf("") : -w;
+          if (kind == "odd" && i % 97 == 5) w = std::numeric_limits<float>::infinity();
         }
         for (const int64_t k : {1, 2, 5, 8, 16}) {
           Guarded<int32_t> index(k, 4);
           Guarded<float> value(k, 4);
           table->attention_top(weights.data(), factor.data(), tiles, k, index.data(), value.data());
           ASSERT_TRUE(index.intact() && value.intact());
-          const auto at = [&](int64_t i) {
-            return weights[static_cast<size_t>(i)] * factor[static_cast<size_t>(i / 64)];
+          const auto at = [&](int64_t i) {  // what does not count is 0
+            const float w = weights[static_cast<size_t>(i)] * factor[static_cast<size_t>(i / 64)];
+            return w > 0 ? w : 0.0f;
           };
           std::vector<int64_t> order(static_cast<size_t>(n));
           std::iota(order.begin(), order.end(), 0);

@@ -186,7 +186,7 @@ TEST(Live, AReaderWaitsAndTheEndOfTheHubEndsIt) {
 // Subscribers of every level come, read at their own pace and go, while four threads trace.
 TEST(Live, SubscribersComeAndGoWhileThreadsTrace) {
   constexpr int kWriters = 4, kReaders = 6, kEach = 20'000, kRounds = 30;
-  constexpr int64_t kLines = 100;  // both sides go on until as many are read, however slow they are
+  constexpr int64_t kLines = 100;  // both sides go on until as many are read, though not for ever
   Tracer tracer;
   LiveHub hub(tracer);
   std::atomic<bool> done{false};
@@ -196,7 +196,7 @@ TEST(Live, SubscribersComeAndGoWhileThreadsTrace) {
     threads.emplace_back([&, t] {
       const Attach attach(&tracer);
       const At at({.run = tracer.name_run("run-" + std::to_string(t))});
-      for (int i = 0; i < kEach || read <= kLines; ++i) {
+      for (int i = 0; i < kEach || (read <= kLines && i < 200 * kEach); ++i) {
         CUTAWAY_PHASE(token, Phase::kGenerate, "test::token");
         inner(i);
       }
@@ -206,7 +206,8 @@ TEST(Live, SubscribersComeAndGoWhileThreadsTrace) {
   for (int r = 0; r < kReaders; ++r) {
     readers.emplace_back([&, r] {
       std::mt19937 random(static_cast<unsigned>(r));
-      for (int round = 0; (round < kRounds || read <= kLines) && !done; ++round) {
+      for (int round = 0; !done && (round < kRounds || (read <= kLines && round < 200 * kRounds));
+           ++round) {
         const std::string run = r % 2 == 0 ? "" : "run-" + std::to_string(r % kWriters);
         const auto stream = hub.subscribe({run, static_cast<Level>(1 + r % 3), 64, 1 << 16});
         for (int n = 0; n < 20; ++n) {

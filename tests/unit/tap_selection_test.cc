@@ -122,6 +122,10 @@ TEST(TapSelection, StepsArePositionsThatChose) {
 }
 
 TEST(TapSelection, ErrorsSayWhatWouldDo) {
+  for (const char* empty : {"5:2", "4:4", "3:0", "-2:-5"}) {
+    EXPECT_THAT(error_of({{"z"}, "", "", empty, ""}).message,
+                HasSubstr("\"" + std::string(empty) + "\", which holds nothing; it takes"));
+  }
   EXPECT_THAT(error_of({{"patern"}, "", "", "", ""}).message, HasSubstr("no tap is called"));
   EXPECT_THAT(error_of({{"blocks.3.attn.hook_patern"}, "", "", "", ""}).message,
               HasSubstr("\"blocks.3.attn.hook_pattern\""));

@@ -101,20 +101,23 @@ CUTAWAY_INLINE float reached_by(__m512 lanes, int64_t k) noexcept {
 
 void attention_top(const float* weights, const float* factor, int64_t tiles, int64_t k,
                    int32_t* index, float* value) noexcept {
-  __m512 most = _mm512_setzero_ps();
+  // Of two of which one is no number, max gives the second: what is no number never gets there.
+  __m512 most = _mm512_setzero_ps(), most_weight = most;
   for (int64_t t = 0; t < tiles; ++t) {
     const __m512 by = _mm512_set1_ps(factor[t]);
 #pragma GCC unroll 4
     for (int b = 0; b < 4; ++b) {
-      const float* at = weights + t * kTilePositions + b * kKeyLanes;
-      most = _mm512_max_ps(most, _mm512_mul_ps(_mm512_loadu_ps(at), by));
+      const __m512 weight = _mm512_loadu_ps(weights + t * kTilePositions + b * kKeyLanes);
+      most = _mm512_max_ps(_mm512_mul_ps(weight, by), most);
+      most_weight = _mm512_max_ps(weight, most_weight);
     }
   }
+  const float cap = _mm512_reduce_max_ps(most_weight);
   // One of each lane reaches it: so do k values at least, if as many are above 0.
   float bound = reached_by(most, k);
   Candidates found;
   for (int64_t t = 0; t < tiles; ++t) {
-    if (factor[t] < bound) continue;  // no weight is above 1
+    if (cap * factor[t] < bound) continue;
     const __m512 by = _mm512_set1_ps(factor[t]);
     // Whether one of sixteen values is among the largest cannot be foreseen: all are put there, and
     // those that are not are written over.
