@@ -99,9 +99,12 @@ class Patterns final : public trace::Probe {
     float* values = out.weights.data() + q * static_cast<size_t>(plan_.top);
     for (int64_t at = 0; at < plan_.top; at += kernels::kMaxTopKeys) {
       const int64_t k = std::min<int64_t>(kernels::kMaxTopKeys, plan_.top - at);
-      table_.attention_top(row.data(), ones_.data(), tiles, k, keys + at, values + at);
-      for (int64_t i = at; i < at + k; ++i) {
-        if (keys[i] >= 0) row[static_cast<size_t>(keys[i])] = 0;
+      kernels::TopKeys top;
+      table_.attention_top(row.data(), ones_.data(), tiles, k, top);
+      std::copy_n(top.index, k, keys + at);
+      std::copy_n(top.value, k, values + at);
+      for (int64_t i = 0; i < k; ++i) {
+        if (top.index[i] >= 0) row[static_cast<size_t>(top.index[i])] = 0;
       }
     }
   }

@@ -75,7 +75,12 @@ struct AttentionTileArgs {
   float* moment = nullptr;
 };
 
-inline constexpr int64_t kMaxTopKeys = 16;  // of attention_top
+inline constexpr int64_t kMaxTopKeys = 16;
+// What attention_top found. From what there is on, indices are −1 and values 0.
+struct TopKeys {
+  alignas(64) int32_t index[kMaxTopKeys];
+  alignas(64) float value[kMaxTopKeys];
+};
 
 struct KernelTable {
   const char* name = "";  // "ref", "avx2", …
@@ -133,9 +138,9 @@ struct KernelTable {
   void (*attention_finish)(float sum, int64_t d_v, float* out) noexcept = nullptr;
   // The k ≤ kMaxTopKeys largest of weights[t][i] · factor[t], i in [0, 64), t in [0, tiles),
   // factors ≥ 0: as falling values with their indices 64·t + i, the smaller index first among
-  // equals. Only what is above 0 counts: where there are fewer, the rest are index −1 and value 0.
+  // equals. Only what is above 0 counts.
   void (*attention_top)(const float* weights, const float* factor, int64_t tiles, int64_t k,
-                        int32_t* index, float* value) noexcept = nullptr;
+                        TopKeys& out) noexcept = nullptr;
 };
 
 // Why a table was, or was not, chosen; in the order of preference, ending with "ref".

@@ -172,15 +172,16 @@ void KeptTiles::finish(const kernels::KernelTable& table, int64_t i, int64_t hea
   }
   if (maps_.top == 0) return;
   const int64_t at = slice_row * n_heads + head;
-  int32_t* keys = maps_.top_keys + at * maps_.top;
-  float* probabilities = maps_.top_probabilities + at * maps_.top;
   const int64_t seen_pages = position / kTilePositions + 1 - first_page_;
-  table.attention_top(weights, factor, seen_pages, maps_.top, keys, probabilities);
+  kernels::TopKeys top;
+  table.attention_top(weights, factor, seen_pages, maps_.top, top);
   float rest = 1;
   for (int64_t j = 0; j < maps_.top; ++j) {
-    if (keys[j] >= 0) keys[j] += static_cast<int32_t>(first_page_ * kTilePositions);
-    rest -= probabilities[j];
+    if (top.index[j] >= 0) top.index[j] += static_cast<int32_t>(first_page_ * kTilePositions);
+    rest -= top.value[j];
   }
+  std::copy_n(top.index, maps_.top, maps_.top_keys + at * maps_.top);
+  std::copy_n(top.value, maps_.top, maps_.top_probabilities + at * maps_.top);
   maps_.rest[at] = std::max(rest, 0.0f);
   const double entropy = kernels::log_f64(static_cast<double>(sum)) -
                          static_cast<double>(moment) / static_cast<double>(sum);

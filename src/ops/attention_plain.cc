@@ -156,15 +156,17 @@ class StandingForm {
   void take(const float* pattern, int64_t n_keys, int64_t at) noexcept {
     float* row = padded_.row(at);
     std::fill(std::copy_n(pattern, n_keys, row), row + padded_.d, 0.0f);
-    float* found = probabilities_ + at * k_;
-    pass_.table.attention_top(row, factor_, tiles_, k_, keys_ + at * k_, found);
+    kernels::TopKeys top;
+    pass_.table.attention_top(row, factor_, tiles_, k_, top);
+    std::copy_n(top.index, k_, keys_ + at * k_);
+    std::copy_n(top.value, k_, probabilities_ + at * k_);
     double rest = 0, entropy = 0;
     for (int64_t i = 0; i < n_keys; ++i) {
       const auto p = static_cast<double>(pattern[i]);
       rest += p;
       if (p > 0) entropy -= p * kernels::log_f64(p);
     }
-    for (int64_t j = 0; j < k_; ++j) rest -= static_cast<double>(found[j]);
+    for (int64_t j = 0; j < k_; ++j) rest -= static_cast<double>(top.value[j]);
     rest_[at] = static_cast<float>(rest);
     entropy_[at] = static_cast<float>(entropy);
   }

@@ -184,9 +184,11 @@ void attention_finish(float sum, int64_t d_v, float* out) noexcept {
 }
 
 void attention_top(const float* weights, const float* factor, int64_t tiles, int64_t k,
-                   int32_t* index, float* value) noexcept {
-  std::fill_n(index, k, -1);
-  std::fill_n(value, k, 0.0f);
+                   TopKeys& out) noexcept {
+  std::fill_n(out.index, kMaxTopKeys, -1);
+  std::fill_n(out.value, kMaxTopKeys, 0.0f);
+  int32_t* const index = out.index;
+  float* const value = out.value;
   for (int64_t p = 0; p < tiles * kTilePositions; ++p) {
     const float candidate = weights[p] * factor[p / kTilePositions];
     int64_t at = k;

@@ -456,7 +456,7 @@ CUTAWAY_INLINE float reached_by(__m256 low, __m256 high, int64_t k) noexcept {
 }  // namespace
 
 void attention_top(const float* weights, const float* factor, int64_t tiles, int64_t k,
-                   int32_t* index, float* value) noexcept {
+                   TopKeys& out) noexcept {
   __m256 low = _mm256_setzero_ps(), high = _mm256_setzero_ps();
   for (int64_t t = 0; t < tiles; ++t) {
     const __m256 by = _mm256_broadcast_ss(factor + t);
@@ -468,9 +468,9 @@ void attention_top(const float* weights, const float* factor, int64_t tiles, int
   }
   // One of each lane reaches it: so do k values at least, if as many are above 0.
   const __m256 bound = _mm256_set1_ps(reached_by(low, high, k));
-  for (int64_t i = 0; i < k; ++i) {
-    index[i] = -1;
-    value[i] = 0;
+  for (int64_t i = 0; i < kMaxTopKeys; ++i) {
+    out.index[i] = -1;
+    out.value[i] = 0;
   }
   for (int64_t t = 0; t < tiles; ++t) {
     const __m256 by = _mm256_broadcast_ss(factor + t);
@@ -482,7 +482,7 @@ void attention_top(const float* weights, const float* factor, int64_t tiles, int
       _mm256_store_ps(lanes, values);
       for (int rest = above; rest != 0; rest &= rest - 1) {
         const int i = __builtin_ctz(static_cast<unsigned>(rest));
-        insert(lanes[i], p + i, k, index, value);
+        insert(lanes[i], p + i, k, out.index, out.value);
       }
     }
   }

@@ -45,7 +45,7 @@ void attention_merge(float tile_max, float tile_sum, const float* tile_out, int6
                      float* sum, float* out) noexcept;
 void attention_finish(float sum, int64_t d_v, float* out) noexcept;
 void attention_top(const float* weights, const float* factor, int64_t tiles, int64_t k,
-                   int32_t* index, float* value) noexcept;
+                   TopKeys& out) noexcept;
 
 #define CUTAWAY_INLINE static inline __attribute__((always_inline))
 
