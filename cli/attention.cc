@@ -40,11 +40,6 @@ std::string table(const Json& result) {
   return out;
 }
 
-Result<std::vector<int64_t>> indices(const char* flag, const std::optional<std::string>& text) {
-  if (!text) return std::vector<int64_t>{};
-  return parse_integers(flag, *text, 0, 1 << 20);
-}
-
 }  // namespace
 
 int attention_command(int argc, char** argv) {
@@ -53,8 +48,8 @@ int attention_command(int argc, char** argv) {
   std::optional<int64_t> top;
   std::optional<std::string> layers, heads;
   bool no_patterns = false;
-  args.text("--layer", layers, "L,…", "Only these layers (default: all)");
-  args.text("--head", heads, "H,…", "Only these heads of each (default: all)");
+  args.text("--layer,--layers", layers, "L,…", "Only these layers, like 0,3-5,20: (default: all)");
+  args.text("--head,--heads", heads, "H,…", "Only these heads of each (default: all)");
   args.integer("--top", top, 0, 100, "N", "Keys per query (default: 3)");
   args.flag("--no-patterns", no_patterns,
             "Leave the matrices out: entropies and top keys only (for long texts)");
@@ -65,10 +60,6 @@ int attention_command(int argc, char** argv) {
       "position, head by head. docs/views.md says how to read them.");
   if (const auto status = args.parse(argc, argv, 2)) return *status;
   AttentionRequest request;
-  auto chosen_layers = indices("--layer", layers), chosen_heads = indices("--head", heads);
-  for (const auto* chosen : {&chosen_layers, &chosen_heads}) {
-    if (!chosen->ok()) return args.wrong_usage(chosen->error().message);
-  }
   if (no_patterns && view.wants_page()) {
     return args.wrong_usage("--no-patterns leaves nothing to draw; a page needs the matrices");
   }
@@ -78,8 +69,8 @@ int attention_command(int argc, char** argv) {
   request.tokens = std::move(input.tokens);
   request.parse_special = view.special;
   request.interventions = std::move(input.interventions);
-  request.layers = std::move(*chosen_layers);
-  request.heads = std::move(*chosen_heads);
+  request.layers = layers.value_or("");
+  request.heads = heads.value_or("");
   request.top = top.value_or(request.top);
   // A table shows none of them.
   request.patterns = !no_patterns && (view.json || view.output);

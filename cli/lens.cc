@@ -53,10 +53,11 @@ int lens_command(int argc, char** argv) {
             "What each layer would have said: every residual stream read as the last layer's.");
   ViewArgs view;
   std::optional<int64_t> top, last;
-  std::optional<std::string> layers;
   args.integer("--top", top, 0, 100, "N", "Tokens per layer and position (default: 5)");
-  args.text("--layer", layers, "L,…",
-            "Only these layers, -1 for the embedding (default: all, the embedding too)");
+  std::optional<std::string> layers;
+  args.text("--layer,--layers", layers, "L,…",
+            "Only these layers, like 0,3-5,20:, or embedding for what enters the first (default: "
+            "all, the embedding too)");
   args.integer("--last", last, 1, std::numeric_limits<int64_t>::max(), "N",
                "Only the last N positions; those before are context");
   view.add_to(args);
@@ -66,11 +67,7 @@ int lens_command(int argc, char** argv) {
       "last one's. docs/views.md says what every number means.");
   if (const auto status = args.parse(argc, argv, 2)) return *status;
   LensRequest request;
-  if (layers) {
-    auto read = parse_integers("--layer", *layers, -1, 1 << 20);
-    if (!read.ok()) return args.wrong_usage(read.error().message);
-    request.layers = std::move(*read);
-  }
+  request.layers = layers.value_or("");
   ViewInput input = read_input(args, view);
   if (input.status) return *input.status;
   request.text = std::move(input.text);

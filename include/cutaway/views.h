@@ -30,8 +30,9 @@ struct LensRequest {
   std::optional<std::vector<int32_t>> tokens;  // ids, taken as they are
   bool parse_special = false;                  // of text
   int64_t top = 5;                             // tokens per layer and position: 0 … 100
-  // Layers to read, −1 for the embedding; empty: all, the embedding too.
-  std::vector<int64_t> layers;
+  // Layers to read, like "0,3-5,20:", "embedding" or −1 for what enters the first; empty: all, the
+  // embedding too.
+  std::string layers;
   std::optional<int64_t> last;  // only the last so many positions; those before are context
   std::optional<ViewInterventions> interventions;
   std::function<bool()> cancelled;  // asked between passes; true ends it with kCancelled
@@ -42,8 +43,8 @@ struct AttentionRequest {
   std::optional<std::string> text;
   std::optional<std::vector<int32_t>> tokens;
   bool parse_special = false;
-  std::vector<int64_t> layers, heads;  // empty: all
-  int64_t top = 3;                     // keys per query: 0 … 100
+  std::string layers, heads;  // which, like "0,3-5,20:"; empty: all
+  int64_t top = 3;            // keys per query: 0 … 100
   // The matrices too: 4/3 · n · (n + 1) bytes of base64 a head for n tokens.
   bool patterns = true;
   // Of all matrices together, as base64; beyond it is an error that says what would fit.

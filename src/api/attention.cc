@@ -58,8 +58,8 @@ Result<Json> ModelImpl::attention(const AttentionRequest& request,
     const trace::Attach attach(engine_->tracer.get());
     CUTAWAY_ASSIGN(const ResolvedSession session, resolve_session(options, *model_, *engine_));
     const std::scoped_lock lock(engine_->working);
-    CUTAWAY_PHASE(span, trace::Phase::kRequest, "api::Model::attention", "layers",
-                  request.layers.size(), "heads", request.heads.size());
+    CUTAWAY_PHASE(span, trace::Phase::kRequest, "api::Model::attention", "layers", request.layers,
+                  "heads", request.heads);
     if (request.top < 0 || request.top > kMostTop) {
       return Error{ErrorCode::kInvalidArgument,
                    fmt::format("top is {}, must be 0 to {}", request.top, kMostTop), "top"};
@@ -72,8 +72,8 @@ Result<Json> ModelImpl::attention(const AttentionRequest& request,
     const auto n = static_cast<int64_t>(tokens.size());
     inspect::AttentionPlan plan;
     plan.tokens = tokens;
-    CUTAWAY_ASSIGN(plan.layers, choose_indices("layer", request.layers, 0, shape.n_layers));
-    CUTAWAY_ASSIGN(plan.heads, choose_indices("head", request.heads, 0, shape.n_heads));
+    CUTAWAY_ASSIGN(plan.layers, choose_indices("layers", request.layers, shape.n_layers));
+    CUTAWAY_ASSIGN(plan.heads, choose_indices("heads", request.heads, shape.n_heads));
     plan.top = static_cast<int32_t>(request.top);
     plan.patterns = request.patterns;
     plan.chunk = session.prefill_chunk;

@@ -62,6 +62,23 @@ Json positions_json(const text::Tokenizer& tokenizer, const inspect::LensPlan& p
   return out;
 }
 
+constexpr const char* kEmbedding = "embedding";
+
+// A part that is −1, as results number the embedding, by its name: the grammar has no index below 0
+// here.
+std::string with_embedding_named(std::string layers) {
+  for (size_t at = 0; at < layers.size();) {
+    const size_t end = std::min(layers.find(',', at), layers.size());
+    if (layers.compare(at, end - at, "-1") != 0) {
+      at = end + 1;
+      continue;
+    }
+    layers.replace(at, end - at, kEmbedding);
+    at += std::string_view(kEmbedding).size() + 1;
+  }
+  return layers;
+}
+
 Status check_size(int64_t layers, int64_t positions, int64_t top) {
   const int64_t entries = layers * positions * std::max<int64_t>(top, 1);
   if (entries <= kMostEntries) return {};
@@ -98,8 +115,8 @@ Result<Json> ModelImpl::lens(const LensRequest& request, const SessionOptions& o
     const auto n = static_cast<int64_t>(tokens.size());
     inspect::LensPlan plan;
     plan.tokens = tokens;
-    CUTAWAY_ASSIGN(plan.layers,
-                   choose_indices("layer", request.layers, -1, model_->shape().n_layers));
+    CUTAWAY_ASSIGN(plan.layers, choose_indices("layers", with_embedding_named(request.layers),
+                                               model_->shape().n_layers, kEmbedding));
     plan.first = n - std::min(n, request.last.value_or(n));
     plan.top = static_cast<int32_t>(request.top);
     plan.vocab =

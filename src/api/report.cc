@@ -237,7 +237,8 @@ class Report {
     AttentionRequest attention;
     attention.tokens = tokens_;
     for (int64_t i = 0; i < fit; ++i) {
-      attention.layers.push_back(fit == 1 ? layers - 1 : i * (layers - 1) / (fit - 1));
+      const int64_t layer = fit == 1 ? layers - 1 : i * (layers - 1) / (fit - 1);
+      attention.layers += (i == 0 ? "" : ",") + std::to_string(layer);
     }
     attention.most_pattern_bytes = request_.limits.pattern_bytes;
     attention.interventions = changes_;

@@ -108,22 +108,18 @@ std::string base64(const void* data, size_t bytes) {
   return out;
 }
 
-Result<std::vector<int>> choose_indices(const std::string& field, const std::vector<int64_t>& given,
-                                        int64_t least, int64_t count) {
-  CUTAWAY_SPAN(span, "api::choose_indices", "field", field, "given", given.size());
+Result<std::vector<int>> choose_indices(const std::string& what, const std::string& given,
+                                        int64_t count, const char* word) {
+  CUTAWAY_SPAN(span, "api::choose_indices", "what", what, "given", given);
+  CUTAWAY_ASSIGN(const trace::IndexSet set,
+                 trace::IndexSet::parse_text(given, what, {nullptr, word, count}));
   std::vector<int> out;
-  for (const int64_t index : given) {
-    if (index < least || index >= count) {
-      return Error{
-          ErrorCode::kInvalidArgument,
-          fmt::format("{} {} is not there; the model has {} to {}", field, index, least, count - 1),
-          field};
-    }
-    out.push_back(static_cast<int>(index));
+  if (set.has_word() || (word != nullptr && set.all())) out.push_back(-1);
+  if (!set.has_word() || set.has_indices()) {
+    CUTAWAY_ASSIGN(const std::vector<int64_t> indices, set.indices(count, what, what));
+    out.insert(out.end(), indices.begin(), indices.end());
   }
-  for (int64_t i = least; given.empty() && i < count; ++i) out.push_back(static_cast<int>(i));
   std::sort(out.begin(), out.end());
-  out.erase(std::unique(out.begin(), out.end()), out.end());
   CUTAWAY_OUT(span, "n", out.size());
   return out;
 }

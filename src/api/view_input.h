@@ -65,9 +65,10 @@ inline double six_digits(double value) {
 // RFC 4648, with padding.
 std::string base64(const void* data, size_t bytes);
 
-// Checks `given` against [least, count) and returns them sorted, without repetitions; all of them
-// when none is given. Error kInvalidArgument: "FIELD 31: there are layers 0 to 29".
-Result<std::vector<int>> choose_indices(const std::string& field, const std::vector<int64_t>& given,
-                                        int64_t least, int64_t count);
+// The layers or heads (`what`) that `given` names of `count`, in the form of trace/index_set.h,
+// ascending; empty: all. `word`, where there is one, stands for −1. Errors kInvalidArgument: those
+// of IndexSet.
+Result<std::vector<int>> choose_indices(const std::string& what, const std::string& given,
+                                        int64_t count, const char* word = nullptr);
 
 }  // namespace cutaway::api

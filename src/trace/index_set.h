@@ -51,6 +51,7 @@ class IndexSet {
 
   bool all() const { return parts_.empty() && !word_; }
   bool has_word() const { return word_; }  // the word is one of the parts
+  bool has_indices() const { return !parts_.empty(); }
   // The one range that it is, its ends unresolved (an open end: INT64_MAX); none where it is
   // several.
   std::optional<IndexRange> one_range() const;

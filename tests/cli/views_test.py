@@ -130,6 +130,9 @@ def test_layers_and_positions_of_the_lens_are_chosen():
     for layer in some["layers"]:
         twin = next(other for other in whole["layers"] if other["layer"] == layer["layer"])
         assert layer["cells"] == twin["cells"][-2:]
+    for chosen, expected in [("embedding", [-1]), ("-1", [-1]), ("embedding,0-1", [-1, 0, 1]), ("1:", None)]:
+        got = [layer["layer"] for layer in document(["lens", *TINY, "--json", "--layers", chosen, "hi"])["layers"]]
+        assert got == (expected or list(range(1, whole["n_layers"]))), (chosen, got)
     ids = ",".join(str(token["id"]) for token in whole["tokens"])
     assert document(["lens", *TINY, "--json", "--tokens", ids])["layers"] == whole["layers"]
 
@@ -163,7 +166,7 @@ def test_patterns_are_distributions_over_the_past():
 
 def test_layers_and_heads_are_chosen():
     whole = document(["attention", *TINY, "--json", "hello world"])
-    some = document(["attention", *TINY, "--json", "--layer", "1", "--head", "1,0,1", "hello world"])
+    some = document(["attention", *TINY, "--json", "--layers", "1:2", "--heads", "0-1", "hello world"])
     assert [(h["layer"], h["head"]) for h in some["heads"]] == [(1, 0), (1, 1)]
     assert some["heads"] == [h for h in whole["heads"] if h["layer"] == 1 and h["head"] < 2]
     bare = document(["attention", *TINY, "--json", "--no-patterns", "hello world"])
