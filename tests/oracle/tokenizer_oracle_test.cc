@@ -1,7 +1,7 @@
 // Our tokens, and the text that becomes of them, against those of Hugging Face `tokenizers` and of
 // SentencePiece, for real vocabularies; and our character classes against theirs, over all code
 // points. The files come from `tools/make_oracle.py tokenizers`; without them the tests are
-// skipped. CUTAWAY_TOKENIZER_ORACLE names another folder of such files.
+// skipped.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,26 +19,6 @@
 
 namespace cutaway::text {
 namespace {
-
-std::filesystem::path oracle_folder() {
-  const char* other = std::getenv("CUTAWAY_TOKENIZER_ORACLE");
-  return other ? std::filesystem::path(other) : peers_folder() / "oracle/tok";
-}
-
-std::string from_base64(const std::string& text) {
-  static constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  uint32_t bits = 0;
-  int n = 0;
-  for (const char c : text) {
-    const size_t digit = kDigits.find(c);
-    if (digit == std::string_view::npos) break;
-    bits = bits << 6 | static_cast<uint32_t>(digit);
-    if ((n += 6) >= 8) out += static_cast<char>(bits >> (n -= 8));
-  }
-  return out;
-}
 
 bool has_token_for_every_byte(const Tokenizer& tokenizer, const std::string& text) {
   std::array<bool, 256> known{};
@@ -64,10 +44,22 @@ bool has_unknown(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
   });
 }
 
+// DeepSeek's added tokens "ö", "ü" and the like are letters that as characters of byte-level BPE
+// also stand for a byte. `tokenizers` decodes them as that byte, so that its text is not the one
+// that was encoded; ours is.
+bool has_letter_spelled_as_byte(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  return std::any_of(ids.begin(), ids.end(), [&](int32_t id) {
+    const std::string_view spelling = tokenizer.token_bytes(id, true);
+    return tokenizer.token_type(id) == TokenType::kUserDefined && spelling.size() == 2 &&
+           (spelling[0] == '\xC2' || spelling[0] == '\xC3');
+  });
+}
+
 class TokenizerOracle : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const std::filesystem::path gguf = oracle_folder() / (std::string(GetParam()) + ".gguf");
+    const std::filesystem::path gguf =
+        tokenizer_oracle_folder() / (std::string(GetParam()) + ".gguf");
     if (!std::filesystem::exists(gguf)) {
       GTEST_SKIP() << gguf << " is not there: run tools/make_oracle.py tokenizers";
     }
@@ -81,7 +73,9 @@ class TokenizerOracle : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(TokenizerOracle, SameTokensOnEveryCase) {
-  std::ifstream lines(oracle_folder() / (std::string(GetParam()) + ".jsonl"));
+  std::ifstream lines(tokenizer_oracle_folder() / (std::string(GetParam()) + ".jsonl"));
+  const std::string_view name = GetParam();
+  const bool letters_for_bytes = name == "deepseek-llm" || name == "deepseek-coder";
   size_t equal = 0, refused = 0, different = 0;
   for (std::string line; std::getline(lines, line);) {
     const Json test = Json::parse(line);
@@ -108,7 +102,9 @@ TEST_P(TokenizerOracle, SameTokensOnEveryCase) {
       const std::string wanted =
           test.contains("decoded") ? from_base64(test["decoded"].get<std::string>()) : text;
       const std::string decoded = utf8_replace_invalid(tokenizer_->decode(expected, true));
-      if (!has_unknown(*tokenizer_, expected)) {
+      if (letters_for_bytes && has_letter_spelled_as_byte(*tokenizer_, expected)) {
+        EXPECT_EQ(decoded, text) << "decode: " << line.substr(0, 400);
+      } else if (!has_unknown(*tokenizer_, expected)) {
         EXPECT_EQ(decoded, wanted) << "decode: " << line.substr(0, 400);
       }
       const auto words = tokenizer_->trace_merges(std::array{Segment{text, parse_special}});
@@ -166,11 +162,14 @@ TEST_P(TokenizerOracle, RandomBytesComeBack) {
 INSTANTIATE_TEST_SUITE_P(Real, TokenizerOracle,
                          testing::Values("smollm2", "gpt-2", "qwen2", "qwen3", "llama-3.1",
                                          "gemma-3", "deepseek-v3", "gpt-oss", "llama-spm",
-                                         "bert-bge", "baichuan", "nomic-bert-moe"),
+                                         "bert-bge", "baichuan", "nomic-bert-moe", "command-r",
+                                         "deepseek-coder", "deepseek-llm", "falcon", "mpt",
+                                         "refact", "starcoder", "qwen35", "phi-3", "gemma-4",
+                                         "aquila", "gpt-neox"),
                          [](const auto& info) { return test_name(info.param); });
 
 TEST(UnicodeOracle, ClassesOfEveryCodePoint) {
-  const std::filesystem::path path = oracle_folder() / "unicode_categories.bin";
+  const std::filesystem::path path = tokenizer_oracle_folder() / "unicode_categories.bin";
   if (!std::filesystem::exists(path)) {
     GTEST_SKIP() << path << " is not there: run tools/make_oracle.py tokenizers";
   }

@@ -59,6 +59,12 @@ TEST(PreTokenizer, LlamaTakesThreeDigits) {
   EXPECT_THAT(cut("llama3", "'hello"), ElementsAre("'hello"));
 }
 
+TEST(PreTokenizer, FalconCutsDigitsOutOfBytes) {
+  EXPECT_THAT(cut("falcon", " 12, 12345"), ElementsAre(" ", "12", ",", " ", "123", "45"));
+  // D0 BC D0 B8: as a character of byte-level BPE, BC is a fraction.
+  EXPECT_THAT(cut("falcon", "\u043C\u0438"), ElementsAre("\xD0", "\xBC", "\xD0\xB8"));
+}
+
 TEST(PreTokenizer, StrayBytesAreNeitherLettersNorSpaces) {
   EXPECT_THAT(cut("gpt-2", "a\xFF\x80 b"), ElementsAre("a", "\xFF\x80", " b"));
   EXPECT_THAT(cut("qwen2", "\xE2\x82"), ElementsAre("\xE2\x82"));
@@ -136,8 +142,10 @@ TEST(Bpe, AWholeWordThatMergesElsewhereIsNotTaken) {
     EXPECT_THAT(*t->encode_ids("abc", false, false), ElementsAre('a', bc));
     EXPECT_THAT(*t->encode_ids("ab", false, false), ElementsAre(ab));
   }
-  b.pre = "llama-bpe";  // ignore_merges: there it is taken
-  EXPECT_THAT(*b.build()->encode_ids("abc", false, false), ElementsAre(abc));
+  for (const char* pre : {"llama-bpe", "glm4"}) {  // ignore_merges: there it is taken
+    b.pre = pre;
+    EXPECT_THAT(*b.build()->encode_ids("abc", false, false), ElementsAre(abc)) << pre;
+  }
 }
 
 // Whether a token comes out whole is found from how it is made; trace_merges merges its bytes.

@@ -2,46 +2,34 @@
 
 from __future__ import annotations
 
-import gguf
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, WordPiece
 
-from oracles.gguf_model import metadata
+from oracles import published_pre
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED = 1, 2, 3, 4
 
-# The regular expressions of the published tokenizer.json files.
-CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-WORDS = r"|[^\r\n\p{L}\p{N}]?\p{L}+"
-QWEN2 = CONTRACTIONS + WORDS + r"|\p{N}" + TAIL
-LLAMA3 = CONTRACTIONS + WORDS + r"|\p{N}{1,3}" + TAIL
+# Pre-tokenizers whose tokenizer.json has NFC in front; GGUF does not say it.
+NFC = ("qwen2", "qwen35", "command-r", "mpt")
 
 
-def pre_tokenizer(pre: str):
-    """The pre-tokenizer that `tokenizer.ggml.pre` stands for."""
-    byte_level = lambda regex: pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=regex)
-    if pre in ("gpt-2", "default"):
-        return byte_level(True)
-    if pre == "smollm":
-        digits = pre_tokenizers.Digits(individual_digits=True)
-        return pre_tokenizers.Sequence([digits, byte_level(True)])
-    if pre in ("qwen2", "llama-bpe"):
-        pattern = Regex(QWEN2 if pre == "qwen2" else LLAMA3)
-        split = pre_tokenizers.Split(pattern, behavior="isolated", invert=False)
-        return pre_tokenizers.Sequence([split, byte_level(False)])
-    raise ValueError(f"tokenizer.ggml.pre is {pre!r}; known: smollm, gpt-2, qwen2, llama-bpe")
+def pre_tokenizer(pre: str) -> pre_tokenizers.PreTokenizer:
+    """The pre-tokenizer that `tokenizer.ggml.pre` stands for; without that key GPT-2's."""
+    if pre in ("", "default"):
+        return published_pre.gpt2_steps()
+    return published_pre.pre_tokenizer(pre)
 
 
-def from_gguf(reader: gguf.GGUFReader) -> Tokenizer:
-    """The tokenizer of a GGUF. No BOS is ever added."""
-    kinds = {"gpt2": byte_level_bpe, "llama": sentencepiece_bpe, "bert": word_piece}
-    kind = metadata(reader, "tokenizer.ggml.model")
+def from_gguf(keys: dict) -> Tokenizer:
+    """The tokenizer of a GGUF's keys. No BOS is ever added."""
+    kinds = {"gpt2": byte_level_bpe, "llama": sentencepiece_bpe, "gemma4": character_bpe,
+             "bert": word_piece}
+    kind = keys["tokenizer.ggml.model"]
     if kind not in kinds:
         raise ValueError(f"tokenizer.ggml.model is {kind!r}; known are {', '.join(kinds)}")
-    tokens = metadata(reader, "tokenizer.ggml.tokens")
-    tokenizer = kinds[kind](reader, tokens)
-    types = metadata(reader, "tokenizer.ggml.token_type")
+    tokens = keys["tokenizer.ggml.tokens"]
+    tokenizer = kinds[kind](keys, tokens)
+    types = keys["tokenizer.ggml.token_type"]
     # One call a token, in order of id: a batch would hand out ids of its own to unknown ones.
     for token, kind in zip(tokens, types):
         if kind in (UNKNOWN, CONTROL, USER_DEFINED):
@@ -53,24 +41,25 @@ def from_gguf(reader: gguf.GGUFReader) -> Tokenizer:
     return tokenizer
 
 
-def byte_level_bpe(reader: gguf.GGUFReader, tokens: list[str]) -> Tokenizer:
-    pre = metadata(reader, "tokenizer.ggml.pre")
+def byte_level_bpe(keys: dict, tokens: list[str]) -> Tokenizer:
+    pre = keys.get("tokenizer.ggml.pre", "")
     model = BPE(
         vocab={t: i for i, t in enumerate(tokens)},
-        merges=[tuple(m.split(" ")) for m in metadata(reader, "tokenizer.ggml.merges")],
-        ignore_merges=pre == "llama-bpe",  # as Llama 3's tokenizer.json: a whole piece that is
-    )                                      # a token is taken without merging
+        merges=[tuple(m.split(" ")) for m in keys["tokenizer.ggml.merges"]],
+        # as in Llama 3's tokenizer.json: a whole piece that is a token is taken without merging
+        ignore_merges=bool(pre) and published_pre.published()[pre].ignore_merges,
+    )
     tokenizer = Tokenizer(model)
-    if pre == "qwen2":
+    if pre in NFC:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizer(pre)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
-def sentencepiece_bpe(reader: gguf.GGUFReader, tokens: list[str]) -> Tokenizer:
+def sentencepiece_bpe(keys: dict, tokens: list[str]) -> Tokenizer:
     """As transformers converts a SentencePiece model: the pairs that make a token, by its score."""
-    scores = metadata(reader, "tokenizer.ggml.scores")
+    scores = keys["tokenizer.ggml.scores"]
     vocab = {t: i for i, t in enumerate(tokens)}
     merges = []
     for i in sorted(range(len(tokens)), key=lambda i: -scores[i]):
@@ -87,7 +76,18 @@ def sentencepiece_bpe(reader: gguf.GGUFReader, tokens: list[str]) -> Tokenizer:
     return tokenizer
 
 
-def word_piece(reader: gguf.GGUFReader, tokens: list[str]) -> Tokenizer:
+def character_bpe(keys: dict, tokens: list[str]) -> Tokenizer:
+    """Gemma 4's: merges as they are listed, over characters of SentencePiece's spelling."""
+    merges = [tuple(m.split(" ")) for m in keys["tokenizer.ggml.merges"]]
+    tokenizer = Tokenizer(BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges,
+                              unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    return tokenizer
+
+
+def word_piece(keys: dict, tokens: list[str]) -> Tokenizer:
     """BERT's. GGUF marks the tokens that begin a word, BERT's own files those that do not."""
     def own(token: str) -> str:
         if token.startswith("[") and token.endswith("]") and len(token) > 1:

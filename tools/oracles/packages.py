@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -25,8 +26,8 @@ PINNED = {
     "llama-cpp-python": ("pip-source", "0.3.36", "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"),
 }
 
-# Of these only a part is unpacked.
-ONLY = {"llama-cpp-python": "/vendor/llama.cpp/models/"}
+# Of these only parts are unpacked: folders, files.
+ONLY = {"llama-cpp-python": ("vendor/llama.cpp/models/", "vendor/llama.cpp/src/llama-vocab.cpp")}
 
 
 def peers_home() -> Path:
@@ -53,8 +54,10 @@ def package(name: str) -> Path:
     """The folder into which the package is unpacked."""
     registry, version, digest = PINNED[name]
     target = peers_home() / "packages" / f"{name.replace('/', '+')}-{version}"
+    parts = ONLY.get(name, ())
     if target.is_dir():
-        return target
+        if all(any(target.glob(f"*/{part}")) for part in parts):
+            return target  # else it was unpacked when fewer parts were wanted
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as temp:
         download, unpacked = Path(temp) / "download", Path(temp) / "unpacked"
@@ -66,9 +69,11 @@ def package(name: str) -> Path:
         if zipfile.is_zipfile(file):
             zipfile.ZipFile(file).extractall(unpacked)
         else:
-            part = ONLY.get(name, "")
             with tarfile.open(file) as archive:
-                members = [m for m in archive.getmembers() if part in m.name]
+                members = [m for m in archive.getmembers()
+                           if not parts or any(f"/{part}" in m.name for part in parts)]
                 archive.extractall(unpacked, members, filter="data")
+        if target.is_dir():
+            shutil.rmtree(target)
         unpacked.rename(target)
     return target

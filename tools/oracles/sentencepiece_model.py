@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import struct
 
-import gguf
-
-from oracles.gguf_model import metadata
-
 
 def _varint(n: int) -> bytes:
     out = bytearray()
@@ -32,11 +28,10 @@ UNIGRAM, BPE = 1, 2
 UNKNOWN = 2
 
 
-def model_proto(reader: gguf.GGUFReader) -> bytes:
+def model_proto(keys: dict) -> bytes:
     """The bytes of a .model file. GGUF took the numbers of the token types from SentencePiece."""
     def key(name: str, default=None):
-        name = f"tokenizer.ggml.{name}"
-        return metadata(reader, name) if name in reader.fields else default
+        return keys.get(f"tokenizer.ggml.{name}", default)
 
     tokens, scores, types = key("tokens"), key("scores"), key("token_type")
     out = []

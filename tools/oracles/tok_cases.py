@@ -45,6 +45,13 @@ HAND_PICKED = [
     "🚀 (normal) 😶\u200d🌫️ (multiple emojis concatenated) ✅ 🦙🦙 3 33 333 3333 កាន់តែ 我想在apple工作1314151天～",
 ]
 
+# Runs about the lengths that pre-tokenizers single out, between letters and digits and at the end.
+SPACE_RUNS = [
+    f"a{run}{end}" for n in (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 127, 129, 256, 257, 511, 512, 513, 514,
+                             1023, 1025)
+    for run in (" " * n, "\t" * n, "\u3000" * n, " " * n + "\n" + " " * n) for end in ("", "b", "1", "!", "한")
+]
+
 SPECIAL_TEMPLATES = [
     "{s}", "{s}{s}", "a{s}b", " {s} ", "{s}\n", "\n{s}", "text {s} text", "{s}{t}", "x{s} {t}y", "é{s}한{t}😀", "'{s}'s", "12{s}34", "{half}", "{half}{s}",
     "<{s}>", "  {s}  {t}  ",

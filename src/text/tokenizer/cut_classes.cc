@@ -126,6 +126,17 @@ size_t cut(const UnicodeTable& unicode, std::string_view text, size_t pos) {
   return pos;
 }
 
+bool is_digit_byte(char c) {
+  constexpr std::string_view kDigitBytes = "0123456789\xB2\xB3\xB9\xBC\xBD\xBE";
+  return kDigitBytes.find(c) != std::string_view::npos;
+}
+
+size_t next_digit_bytes(const UnicodeTable&, std::string_view text, size_t pos) {
+  const bool digits = is_digit_byte(text[pos]);
+  while (pos < text.size() && is_digit_byte(text[pos]) == digits) ++pos;
+  return pos;
+}
+
 size_t next_three_digits(const UnicodeTable&, std::string_view text, size_t pos) {
   const auto digits_at = [&](size_t at) {
     size_t n = 0;
@@ -156,6 +167,7 @@ constexpr ClassCuts kClassCuts = {
     .each_number = cut<is_number, 1>,
     .three_numbers = cut<is_number, 3>,
     .punctuation = cut<is_bert_punctuation>,
+    .digit_bytes = next_digit_bytes,
     .three_digits = next_three_digits,
     .bloom = cut<is_bloom_word, kAll, Lead::kBlank>,
     .letters = cut<is_letter, kAll, Lead::kSpace>,

@@ -53,6 +53,7 @@ struct ClassCuts {
   CutFunction each_number;    // \p{N}
   CutFunction three_numbers;  // \p{N}{1,3}
   CutFunction punctuation;    // Falcon: Hugging Face's Punctuation, contiguous
+  CutFunction digit_bytes;    // Falcon: Digits, contiguous, on what stands for bytes: see below
   CutFunction three_digits;   // Falcon: [0-9][0-9][0-9]
   CutFunction bloom;          //  ?[^(\s|.,!?…。，、।۔،)]+
 
@@ -66,6 +67,9 @@ struct ClassCuts {
   CutFunction trailing_spaces;     // \s+$
   CutFunction han_and_kana;        // DeepSeek V3: [一-龥\u3040-ゟ゠-ヿ]+
 };
+// Falcon's Digits step follows ByteLevel, whose characters for the bytes B2, B3, B9, BC, BD and BE
+// (as in "м", D0 BC) are ² ³ ¹ ¼ ½ ¾: runs of those and of 0-9 are cut out of the bytes around
+// them, in the midst of a character too.
 extern const ClassCuts kClassCuts;
 
 }  // namespace cutaway::text
