@@ -20,59 +20,14 @@ from safetensors.numpy import load_file, save_file
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import make_golden  # noqa: E402
 from oracles import gguf_model  # noqa: E402
 from oracles.golden_specs import SPECS  # noqa: E402
+from oracles.hf_modules import Parts, of_golden  # noqa: E402
 from oracles.packages import peers_home  # noqa: E402
 
 BINARY = os.environ.get("CUTAWAY_BINARY", str(ROOT / "build" / "release" / "cutaway"))
 TOLERANCE = 1e-3
 PROMPT = [504, 3575, 282, 4649, 314, 260, 3535, 282, 1195, 30]
-
-
-class Parts:
-    """Where the taps are in a model of transformers: modules, and how they shape what passes."""
-
-    def __init__(self, model):
-        self.model = model
-        core = model.transformer if hasattr(model, "transformer") else model.model
-        self.gpt2 = hasattr(model, "transformer")
-        self.layers = core.h if self.gpt2 else core.layers
-        config = model.config
-        self.heads = config.num_attention_heads
-        self.kv_heads = getattr(config, "num_key_value_heads", None) or self.heads
-        self.d_model = config.hidden_size
-        self.d_head = getattr(config, "head_dim", None) or self.d_model // self.heads
-        self.scaled = getattr(config, "residual_multiplier", 1.0) != 1.0
-
-    def attention(self, layer: int):
-        return self.layers[layer].attn if self.gpt2 else self.layers[layer].self_attn
-
-    def output(self, layer: int):
-        return self.attention(layer).c_proj if self.gpt2 else self.attention(layer).o_proj
-
-    def written(self, layer: int, what: str):
-        """What a block adds to the stream comes out of this module."""
-        block = self.layers[layer]
-        if what == "attn":
-            post = hasattr(block, "post_feedforward_layernorm")  # norms after the block, too
-            return block.post_attention_layernorm if post else self.attention(layer)
-        return getattr(block, "post_feedforward_layernorm", None) or block.mlp
-
-    def down(self, layer: int):
-        mlp = self.layers[layer].mlp
-        return mlp.c_proj if self.gpt2 else getattr(mlp, "down_proj", None)
-
-    def value_slice(self, layer: int):
-        """The module that gives v, and v's features among those that it gives."""
-        attention = self.attention(layer)
-        size = self.kv_heads * self.d_head
-        if self.gpt2:
-            return attention.c_attn, slice(2 * self.d_model, 3 * self.d_model)
-        if hasattr(attention, "qkv_proj"):
-            begin = self.heads * self.d_head + size
-            return attention.qkv_proj, slice(begin, begin + size)
-        return attention.v_proj, slice(0, size)
 
 
 def on_output(module, change):
@@ -216,31 +171,13 @@ def check(name: str, model, path: Path, tokens: list[int], folder: Path) -> tupl
     return done, worst
 
 
-def tiny(spec, folder: Path) -> tuple[int, float]:
-    """The reference's model is the one that makes the golden."""
-    found = {}
-
-    def compare(model, _embedding, _layers, tokens, _positions=None):
-        path = make_golden.GOLDEN / f"{spec.name}.gguf"
-        found["result"] = check(spec.name, model, path, tokens.tolist(), folder)
-        return {}
-
-    own, make_golden.run_reference = make_golden.run_reference, compare
-    try:
-        make_golden.make_pair(spec, folder)
-    except KeyError:
-        pass  # a mixture's notes of its routers, of passes that were not the golden's
-    finally:
-        make_golden.run_reference = own
-    return found["result"]
-
-
 def main() -> int:
     wanted = sys.argv[1] if len(sys.argv) > 1 else ""
     passed = failed = 0
     with tempfile.TemporaryDirectory() as temp:
         folder = Path(temp)
-        runs = [(spec.name, lambda spec=spec: tiny(spec, folder)) for spec in SPECS if spec.positions >= 8]
+        tiny = lambda spec: of_golden(spec, folder, lambda *golden: check(spec.name, *golden, folder))
+        runs = [(spec.name, lambda spec=spec: tiny(spec)) for spec in SPECS if spec.positions >= 8]
         real = peers_home().parent / "models" / "smollm2-135m.gguf"
         runs.append(("smollm2-135m", lambda: check("smollm2-135m", gguf_model.load_f32(real)[0], real, PROMPT,
                                                    folder)))
