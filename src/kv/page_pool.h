@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "base/large_memory.h"
@@ -29,17 +30,25 @@ struct Geometry {
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
-// Gives out pages and takes them back. A page is page_bytes() of memory, 64-byte aligned: for each
-// layer, for each KV head, a key tile then a value tile. It belongs to the pool, which reuses what
-// it gets back and must outlive who holds one. Not thread-safe: the engine's thread owns it.
+// page_bytes() of memory, 64-byte aligned: for each layer, for each KV head, a key tile then a
+// value tile. Who shares a page with others writes nothing there.
+struct Page {
+  uint8_t* data = nullptr;
+  int32_t users = 0;
+  bool shared() const { return users > 1; }
+};
+
+// Gives out pages and takes them back. They belong to the pool, which reuses what it gets back and
+// must outlive who holds one. Not thread-safe: the engine's thread owns it.
 class PagePool {
  public:
   // `max_pages` is the limit that allocate() holds.
   PagePool(const Geometry& geometry, int64_t max_pages);
 
   // Error kTooLarge: the limit, or the system has no memory; both counts are named.
-  Result<uint8_t*> allocate();
-  void release(uint8_t* page);
+  Result<Page*> allocate();  // with one user
+  void share(Page* page) { ++page->users; }
+  void release(Page* page);  // by one user; without any it may be given out again
 
   const Geometry& geometry() const { return geometry_; }
   int64_t pages_in_use() const { return in_use_; }
@@ -50,7 +59,8 @@ class PagePool {
   int64_t max_pages_;
   int64_t in_use_ = 0;
   LargeArena memory_;
-  std::vector<uint8_t*> free_;
+  std::deque<Page> all_;
+  std::vector<Page*> free_;  // with room for all
 };
 
 }  // namespace cutaway::kv

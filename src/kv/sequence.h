@@ -1,7 +1,9 @@
-// One sequence's keys and values: a table of pages, and how many positions are filled.
+// One sequence's keys and values: a table of pages, and how many positions are filled. Pages may be
+// shared with other sequences; what is written is written to pages of its own.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kv/page_pool.h"
@@ -19,10 +21,15 @@ class Sequence {
   // Positions whose keys and values of every layer are there.
   int64_t length() const { return length_; }
   int64_t page_count() const { return static_cast<int64_t>(pages_.size()); }
+  std::span<Page* const> pages() const { return pages_; }
   const Geometry& geometry() const { return pool_->geometry(); }
 
-  // Makes room for positions [0, n). On error (kTooLarge) nothing has changed.
+  // Makes room for positions [0, n), those from length() on to be written: a shared page that holds
+  // some of them is copied. On error (kTooLarge) nothing has changed.
   Status reserve(int64_t n);
+  // Begins as the first n positions that these pages hold, which are shared from now on.
+  // Precondition: it is empty, and they are pages_for(n) pages of its pool.
+  void begin_with(std::span<Page* const> pages, int64_t n);
   // After a forward pass wrote the positions up to n. Precondition: reserved.
   void set_length(int64_t n);
   // Forgets positions from n on and gives whole pages back.
@@ -36,9 +43,11 @@ class Sequence {
 
  private:
   uint8_t* tile_data(int64_t layer, int64_t head, int64_t page) const;
+  // The pages from `count` on; `why` again.
+  Error give_back(int64_t count, const Error& why);
 
   PagePool* pool_;
-  std::vector<uint8_t*> pages_;
+  std::vector<Page*> pages_;
   int64_t length_ = 0;
 };
 
