@@ -35,8 +35,9 @@ Result<Outcome> Decoder::generate(SequenceState& sequence, std::span<const int32
 }
 
 Status Decoder::prefill(Generation& answer, const DecodeOptions& options) {
-  CUTAWAY_PHASE(span, trace::Phase::kPrefill, "inference::Decoder::prefill", "cached",
-                answer.cached_tokens(), "chunk", options.prefill_chunk);
+  CUTAWAY_PHASE(span, trace::Phase::kPrefill, "inference::Decoder::prefill", "tokens",
+                answer.prompt_tokens(), "cached", answer.cached_tokens(), "chunk",
+                options.prefill_chunk);
   while (answer.prefilling()) {
     if (options.cancelled && options.cancelled()) {
       answer.cancel();

@@ -88,6 +88,7 @@ class Generation {
   int64_t step() const { return std::ssize(out_.ids); }
   int64_t position() const { return std::ssize(prompt_) + step(); }
   const SequenceState& sequence() const { return *sequence_; }
+  int64_t prompt_tokens() const { return std::ssize(prompt_); }
   int64_t cached_tokens() const { return out_.cached_tokens; }
 
   // What came of it. Once, when it has ended.
