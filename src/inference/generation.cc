@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "trace/trace.h"
 
@@ -102,6 +103,18 @@ StepInput Generation::next(int64_t most) const {
 void Generation::computed(std::span<const float> logits) {
   logits_ = logits;
   if (step() == 0 && !logits.empty()) out_.prefill_ns = now_ns() - start_ns_;
+}
+
+void Generation::begin_with(kv::PrefixTree& tree) {
+  CUTAWAY_SPAN(span, "inference::Generation::begin_with", "tokens", position());
+  CUTAWAY_CHECK(sequence_->length() == 0);
+  std::vector<int32_t> tokens(prompt_.begin(), prompt_.end());
+  tokens.insert(tokens.end(), out_.ids.begin(), out_.ids.end());
+  const int64_t n = tree.begin(std::span(tokens).first(tokens.size() - 1), sequence_->kv);
+  tokens.resize(static_cast<size_t>(n));
+  sequence_->tokens = std::move(tokens);
+  if (step() == 0) out_.cached_tokens = n;
+  CUTAWAY_OUT(span, "length", n);
 }
 
 Result<Choice> Generation::choose() {

@@ -12,6 +12,7 @@
 
 #include "base/hash.h"
 #include "inference/runner.h"
+#include "kv/prefix_tree.h"
 #include "sampling/sampler.h"
 #include "text/tokenizer/detokenizer.h"
 
@@ -77,6 +78,9 @@ class Generation {
   // They were appended. `logits`: of the last one, where next() wanted them; they must stay until
   // the choice.
   void computed(std::span<const float> logits);
+
+  // Lets an empty sequence begin with what the tree holds of what it lacks, all but the last token.
+  void begin_with(kv::PrefixTree& tree);
 
   // The next token: ends the answer with an end token, a stop string or the limit. Precondition:
   // has_logits().

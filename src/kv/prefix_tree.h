@@ -25,9 +25,9 @@ class PrefixTree {
   // length. A page of which only a part is the same counts with that part.
   int64_t begin(std::span<const int32_t> tokens, Sequence& sequence);
 
-  // Holds the pages of `sequence`, whose tokens these are, from now on. Those that are held of the
-  // same tokens already stay as they are: their bytes are the same. Precondition: as many tokens as
-  // the sequence is long.
+  // Holds the pages of `sequence` that stand for its first tokens, these, from now on. Those that
+  // are held of the same tokens already stay as they are: their bytes are the same. Precondition:
+  // at most as many tokens as the sequence is long.
   void insert(std::span<const int32_t> tokens, const Sequence& sequence);
 
   // Gives back pages that nobody else uses, those first that were not asked for the longest time,
