@@ -22,7 +22,7 @@ Result<Outcome> Decoder::generate(SequenceState& sequence, std::span<const int32
       answer.cancel();
       break;
     }
-    if (!answer.has_logits()) CUTAWAY_TRY(append(answer));
+    if (!answer.has_logits()) CUTAWAY_TRY(append(answer, options));
     CUTAWAY_ASSIGN(const Choice choice, answer.choose());
     CUTAWAY_OUT(token_span, "id", choice.id, "piece", tokenizer_->piece(choice.id), "text",
                 choice.text);
@@ -45,19 +45,18 @@ Status Decoder::prefill(Generation& answer, const DecodeOptions& options) {
     }
     const StepInput input = answer.next(options.prefill_chunk);
     CUTAWAY_ASSIGN(const ops::Rows rows, runner_.step(std::span(&input, 1)));
-    answer.computed(rows.n > 0 ? std::span<const float>(rows.row(0), static_cast<size_t>(rows.d))
-                               : std::span<const float>());
+    answer.computed(rows);
   }
   CUTAWAY_OUT(span, "length", answer.sequence().length());
   return {};
 }
 
-Status Decoder::append(Generation& answer) {
-  const StepInput input = answer.next(1);
+Status Decoder::append(Generation& answer, const DecodeOptions& options) {
+  const StepInput input = answer.next(1 + options.draft_tokens);
   CUTAWAY_SPAN(span, "inference::Decoder::append", "id", input.tokens[0], "length",
                answer.sequence().length());
   CUTAWAY_ASSIGN(const ops::Rows rows, runner_.step(std::span(&input, 1)));
-  answer.computed({rows.row(0), static_cast<size_t>(rows.d)});
+  answer.computed(rows);
   CUTAWAY_OUT(span, "logits", rows.view(), "length", answer.sequence().length());
   return {};
 }

@@ -27,8 +27,8 @@ class Decoder {
  private:
   // The whole prompt, in chunks.
   Status prefill(Generation& answer, const DecodeOptions& options);
-  // The token that was chosen last.
-  Status append(Generation& answer);
+  // The token that was chosen last, and guesses after it.
+  Status append(Generation& answer, const DecodeOptions& options);
 
   Runner& runner_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;

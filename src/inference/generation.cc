@@ -70,6 +70,7 @@ Generation::Generation(std::shared_ptr<const text::Tokenizer> tokenizer, Sequenc
       stops_(std::move(stops)),
       detokenizer_(tokenizer_, false),
       sampler_(options.sampling, tokenizer_->vocab_size()),
+      pace_(options.draft_tokens),
       start_ns_(now_ns()),
       limit_(std::min(options.max_tokens, options.context - std::ssize(prompt))) {}
 
@@ -83,26 +84,40 @@ Result<Generation> Generation::begin(std::shared_ptr<const text::Tokenizer> toke
   Generation out(std::move(tokenizer), sequence, prompt, options, std::move(stops));
   out.sampler_.set_rules(options.rules);
   out.sampler_.accept_prompt(prompt);
+  if (options.draft_tokens > 0) out.ngrams_.add(prompt);
   out.ended_ = out.limit_ == 0;
   if (!out.ended_) out.out_.cached_tokens = keep_common_prefix(sequence, prompt, edits);
   CUTAWAY_OUT(span, "cached", out.out_.cached_tokens, "limit", out.limit_);
   return out;
 }
 
-StepInput Generation::next(int64_t most) const {
+StepInput Generation::next(int64_t most) {
   // A sequence whose pages went to others lacks what it had, prompt and answer.
   const int64_t at = sequence_->length(), prompt = std::ssize(prompt_), all = position();
   const bool of_prompt = at < prompt;
   const auto tokens = of_prompt ? prompt_.subspan(static_cast<size_t>(at))
                                 : std::span(out_.ids).subspan(static_cast<size_t>(at - prompt));
+  input_.clear();
+  if (!of_prompt && tokens.size() == 1 && options_->draft_tokens > 0) {
+    // Never beyond the limit: no choice is made after the last one's.
+    const int64_t room = std::min(most - 1, limit_ - step() - 1);
+    const int64_t n = std::min(room, pace_.next());
+    if (n > 0) input_ = ngrams_.guess(n);
+    out_.drafted += std::ssize(input_);
+    if (!input_.empty()) {
+      input_.insert(input_.begin(), tokens[0]);
+      return {sequence_, input_, WantLogits::kAll};
+    }
+  }
   const auto n = static_cast<size_t>(std::min(most, std::ssize(tokens)));
   const bool last = at + static_cast<int64_t>(n) == all;
   return {sequence_, tokens.first(n), last ? WantLogits::kLast : WantLogits::kNone};
 }
 
-void Generation::computed(std::span<const float> logits) {
+void Generation::computed(const ops::Rows& logits) {
   logits_ = logits;
-  if (step() == 0 && !logits.empty()) out_.prefill_ns = now_ns() - start_ns_;
+  row_ = 0;
+  if (step() == 0 && logits.n > 0) out_.prefill_ns = now_ns() - start_ns_;
 }
 
 void Generation::begin_with(kv::PrefixTree& tree) {
@@ -118,12 +133,13 @@ void Generation::begin_with(kv::PrefixTree& tree) {
 }
 
 Result<Choice> Generation::choose() {
-  const std::span<const float> logits = std::exchange(logits_, {});
+  const std::span<const float> logits{logits_.row(row_++), static_cast<size_t>(logits_.d)};
   hash_.update(logits.data(), logits.size_bytes());
   CUTAWAY_ASSIGN(Choice choice, pick(logits));
   if (options_->logits_hashes) choice.logits_hash = xxh3_128(logits.data(), logits.size_bytes());
   out_.ids.push_back(choice.id);
   sampler_.accept(choice.id);
+  if (options_->draft_tokens > 0) ngrams_.add(std::span(&choice.id, 1));
   if (step() == 1) out_.first_token_ns = now_ns() - start_ns_;
   text::StopMatcher::Step text = stops_.push(detokenizer_.push(choice.id));
   choice.text = std::move(text.text);
@@ -133,7 +149,30 @@ Result<Choice> Generation::choose() {
     ended_ = true;
   }
   if (step() == limit_) ended_ = true;  // "length", unless it stopped
+  settle_draft(choice);
   return choice;
+}
+
+// The next row is of the next choice, if what was guessed is what was chosen.
+void Generation::settle_draft(Choice& choice) {
+  if (input_.empty() || row_ >= logits_.n) return end_pass();
+  choice.draft = {input_[static_cast<size_t>(row_)], "ngram",
+                  input_[static_cast<size_t>(row_)] == choice.id};
+  if (choice.draft->accepted) ++out_.accepted;
+  if (!choice.draft->accepted || ended_) end_pass();
+}
+
+// What was guessed and not chosen goes.
+void Generation::end_pass() {
+  if (!input_.empty()) {
+    const bool right = sequence_->length() == position() - 1;
+    const int64_t guessed = std::ssize(input_) - 1;
+    pace_.report(guessed, right ? guessed : row_ - 1);
+    sequence_->truncate(position() - 1);
+    input_.clear();
+  }
+  logits_ = {};
+  row_ = 0;
 }
 
 Result<Choice> Generation::pick(std::span<const float> logits) {
@@ -157,6 +196,7 @@ Result<Choice> Generation::pick(std::span<const float> logits) {
 void Generation::cancel() {
   if (!ended_ || out_.finish != FinishReason::kStop) out_.finish = FinishReason::kCancelled;
   ended_ = true;
+  end_pass();
 }
 
 Outcome Generation::finish() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "inference/ngram_draft.h"
 #include "inference/runner.h"
 #include "kv/prefix_tree.h"
 #include "sampling/sampler.h"
@@ -21,6 +22,13 @@ namespace cutaway::inference {
 enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
 const char* finish_reason_name(FinishReason reason);  // "stop", "length", "cancelled"
 
+// A guess of a token, made before the pass that verified it.
+struct Draft {
+  int32_t id = 0;
+  const char* source = "";  // "ngram"
+  bool accepted = false;    // it is what was chosen
+};
+
 // One generated token.
 struct Choice {
   int32_t id = 0;
@@ -29,6 +37,7 @@ struct Choice {
   std::optional<sampling::Ledger> ledger;
   std::optional<Hash128> logits_hash;  // of the raw logits that it was chosen from, when asked for
   std::string text;  // what became final with it: whole characters, nothing of a stop string
+  std::optional<Draft> draft;  // where one was verified with it
 };
 
 struct DecodeOptions {
@@ -42,16 +51,20 @@ struct DecodeOptions {
   int32_t top_logprobs = 0;
   bool ledger = false;
   bool logits_hashes = false;
+  // The most tokens that are guessed from what the text has said before, and verified in one pass:
+  // what is chosen, and its bits, do not depend on it. 0: none.
+  int64_t draft_tokens = 0;
   // Asked between prefill chunks and between tokens; true ends the generation. May be empty.
   std::function<bool()> cancelled;
 };
 
 struct Outcome {
   FinishReason finish = FinishReason::kLength;
-  std::string stop;           // the stop string, or the end token's spelling
-  std::string tail;           // text that was held back and became final at the end
-  std::vector<int32_t> ids;   // chosen tokens, the end token included
-  int64_t cached_tokens = 0;  // prompt tokens whose keys and values were there already
+  std::string stop;                   // the stop string, or the end token's spelling
+  std::string tail;                   // text that was held back and became final at the end
+  std::vector<int32_t> ids;           // chosen tokens, the end token included
+  int64_t cached_tokens = 0;          // prompt tokens whose keys and values were there already
+  int64_t drafted = 0, accepted = 0;  // tokens that were guessed, and guessed right
   int64_t prefill_ns = 0, first_token_ns = 0, decode_ns = 0;  // first_token: since the call
   Hash128 logits_hash;  // over the raw logits from which each token was chosen
 };
@@ -68,16 +81,17 @@ class Generation {
 
   // While it has not ended: tokens for next(), until there are logits to choose from.
   bool ended() const { return ended_; }
-  bool has_logits() const { return !logits_.empty(); }
+  bool has_logits() const { return row_ < logits_.n; }
   bool prefilling() const { return !ended_ && sequence_->length() < std::ssize(prompt_); }
   int64_t lacking() const { return position() - sequence_->length(); }  // tokens
 
-  // What its sequence lacks, at most `most` tokens: of the prompt, or the one that was chosen last.
-  // Precondition: neither ended() nor has_logits().
-  StepInput next(int64_t most) const;
-  // They were appended. `logits`: of the last one, where next() wanted them; they must stay until
-  // the choice.
-  void computed(std::span<const float> logits);
+  // What its sequence lacks, at most `most` tokens: of the prompt, or the one that was chosen last,
+  // and guesses after it. Valid until it was computed. Precondition: neither ended() nor
+  // has_logits().
+  StepInput next(int64_t most);
+  // They were appended. `logits`: of those for which next() wanted them; they must stay until the
+  // choices.
+  void computed(const ops::Rows& logits);
 
   // Lets an empty sequence begin with what the tree holds of what it lacks, all but the last token.
   void begin_with(kv::PrefixTree& tree);
@@ -103,6 +117,8 @@ class Generation {
              std::span<const int32_t> prompt, const DecodeOptions& options,
              text::StopMatcher stops);
   Result<Choice> pick(std::span<const float> logits);
+  void settle_draft(Choice& choice);
+  void end_pass();
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   SequenceState* sequence_;
@@ -112,7 +128,11 @@ class Generation {
   text::StreamDetokenizer detokenizer_;
   sampling::Sampler sampler_;
   StreamHash hash_;
-  std::span<const float> logits_;
+  ops::Rows logits_;  // of the last pass: of the token that was chosen last, then of each guess
+  int64_t row_ = 0;   // the next one to choose from
+  NgramDraft ngrams_;
+  DraftPace pace_;
+  std::vector<int32_t> input_;  // with guesses: what was chosen last, then those
   Outcome out_;
   int64_t start_ns_, limit_;
   bool ended_ = false;

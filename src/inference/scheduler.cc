@@ -109,8 +109,10 @@ std::optional<Tick> Scheduler::tick() {
     Answer& answer = **it;
     if (!rows.ok()) {
       end(answer, rows.error());
-    } else if (input.logits == WantLogits::kLast) {
-      answer.generation->computed({rows->row(row++), static_cast<size_t>(rows->d)});
+    } else if (input.logits != WantLogits::kNone) {
+      const int64_t n = input.logits == WantLogits::kAll ? std::ssize(input.tokens) : 1;
+      answer.generation->computed({rows->row(row), n, rows->d});
+      row += n;
     }
   }
   choose_all();
@@ -120,10 +122,10 @@ std::optional<Tick> Scheduler::tick() {
   if (trace::enabled()) {
     trace::event("schedule", "tick", tick.number, "sequences", tick.sequences, "prompt_tokens",
                  tick.prompt_tokens, "answer_tokens", tick.answer_tokens, "waiting", tick.waiting,
-                 "preempted", tick.preempted, "evicted_pages", tick.evicted_pages, "pages_in_use",
-                 tick.pages_in_use);
+                 "preempted", tick.preempted, "pages_in_use", tick.pages_in_use);
   }
-  CUTAWAY_OUT(span, "sequences", tick.sequences, "tokens", tick.prompt_tokens + tick.answer_tokens);
+  CUTAWAY_OUT(span, "sequences", tick.sequences, "guesses", tick.guesses, "evicted_pages",
+              tick.evicted_pages);
   return tick;
 }
 
@@ -197,16 +199,24 @@ std::vector<StepInput> Scheduler::gather(Tick& tick) {
   std::vector<int64_t> tokens;
   for (const auto& [answer, n] : share_out()) {
     if (answer->preempted || !make_room(*answer, n, tick)) continue;
+    // Guesses take what room there is; nobody gives pages up for them.
+    const bool last = answer->generation->lacking() == 1;
+    const int64_t more = last ? answer->request.options.draft_tokens : 0;
+    const bool room =
+        more > 0 && answer->sequence.kv.reserve(answer->sequence.length() + 1 + more).ok();
     chosen.push_back(answer);
-    tokens.push_back(n);
+    tokens.push_back(room ? n + more : n);
   }
   std::vector<StepInput> out;
   for (size_t i = 0; i < chosen.size(); ++i) {
     Answer& answer = *chosen[i];
     if (answer.preempted) continue;  // for one that found its room later
     const bool of_prompt = answer.generation->prefilling();
-    out.push_back(answer.generation->next(tokens[i]));
-    (of_prompt ? tick.prompt_tokens : tick.answer_tokens) += std::ssize(out.back().tokens);
+    const StepInput& input = out.emplace_back(answer.generation->next(tokens[i]));
+    const int64_t n = std::ssize(input.tokens);
+    const int64_t guesses = input.logits == WantLogits::kAll ? n - 1 : 0;
+    (of_prompt ? tick.prompt_tokens : tick.answer_tokens) += n - guesses;
+    tick.guesses += guesses;
   }
   // They wait in front of all that have not begun, the oldest first.
   for (auto it = running_.end(); it != running_.begin();) {
@@ -273,23 +283,22 @@ bool Scheduler::preempt_after(const Answer& answer, Tick& tick) {
 void Scheduler::choose_all() {
   for (const auto& owner : running_) {
     Answer& answer = *owner;
-    if (answer.ended || !answer.generation->has_logits()) continue;
-    const trace::At at = answer.at();
-    CUTAWAY_PHASE(token_span, trace::Phase::kGenerate, "inference::Scheduler::token", "step",
-                  answer.generation->step());
-    if (answer.generation->step() == 0) share_prompt(answer);
-    auto choice = answer.generation->choose();
-    if (!choice.ok()) {
-      end(answer, choice.error());
-      continue;
-    }
-    CUTAWAY_OUT(token_span, "id", choice->id, "piece", tokenizer_->piece(choice->id), "text",
-                choice->text);
-    if (answer.request.on_choice && !answer.request.on_choice(*choice)) {
-      answer.generation->cancel();
-    }
-    if (answer.generation->ended()) end(answer, answer.generation->finish());
+    // Several where guesses were right.
+    while (!answer.ended && answer.generation->has_logits()) choose(answer);
   }
+}
+
+void Scheduler::choose(Answer& answer) {
+  const trace::At at = answer.at();
+  CUTAWAY_PHASE(token_span, trace::Phase::kGenerate, "inference::Scheduler::token", "step",
+                answer.generation->step());
+  if (answer.generation->step() == 0) share_prompt(answer);
+  auto choice = answer.generation->choose();
+  if (!choice.ok()) return end(answer, choice.error());
+  CUTAWAY_OUT(token_span, "id", choice->id, "piece", tokenizer_->piece(choice->id), "text",
+              choice->text);
+  if (answer.request.on_choice && !answer.request.on_choice(*choice)) answer.generation->cancel();
+  if (answer.generation->ended()) end(answer, answer.generation->finish());
 }
 
 // Whole pages: what others begin with while it goes on.

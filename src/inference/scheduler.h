@@ -40,7 +40,7 @@ struct Request {
 // What a tick did (a record of the trace, too).
 struct Tick {
   int64_t number = 0;
-  int64_t sequences = 0, prompt_tokens = 0, answer_tokens = 0;  // of its pass
+  int64_t sequences = 0, prompt_tokens = 0, answer_tokens = 0, guesses = 0;  // of its pass
   int64_t waiting = 0, preempted = 0, evicted_pages = 0, pages_in_use = 0;
 };
 
@@ -77,6 +77,7 @@ class Scheduler {
   bool preempt_after(const Answer& answer, Tick& tick);
   Status check(const Request& request) const;
   void choose_all();
+  void choose(Answer& answer);
   void share_prompt(const Answer& answer);
   void end(Answer& answer, Result<Outcome> outcome);
   void remove_ended();

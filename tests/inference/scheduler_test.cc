@@ -55,8 +55,9 @@ class Scheduled : public ::testing::TestWithParam<const arch::Architecture*> {
     Runner runner(*model_, *table_, pool_, false);
     runner.set_context(context_);
     SequenceState sequence(pages);
-    auto out = Decoder(runner, model_->tokenizer())
-                   .generate(sequence, request.prompt, request.options, {});
+    DecodeOptions options = request.options;
+    options.draft_tokens = 0;
+    auto out = Decoder(runner, model_->tokenizer()).generate(sequence, request.prompt, options, {});
     EXPECT_TRUE(out.ok()) << out.error().message;
     return *out;
   }
@@ -96,7 +97,7 @@ class Scheduled : public ::testing::TestWithParam<const arch::Architecture*> {
 
 TEST_P(Scheduled, RandomRequestsHaveTheBitsThatEachHasAlone) {
   std::mt19937 random(17);
-  int64_t preempted = 0, cached = 0, evicted = 0, most_together = 0;
+  int64_t preempted = 0, cached = 0, evicted = 0, most_together = 0, drafted = 0, accepted = 0;
   for (const auto& [tick_tokens, n_pages, reuse] :
        {std::tuple<int64_t, int64_t, bool>{512, 64, true},
         {16, 7, true},
@@ -118,6 +119,7 @@ TEST_P(Scheduled, RandomRequestsHaveTheBitsThatEachHasAlone) {
         prompt.insert(prompt.end(), own.begin(), own.end());
         requests.push_back(request(prompt, static_cast<int64_t>(random() % 50),
                                    random() % 2 == 0 ? 0.0 : 1.2, random()));
+        requests.back().options.draft_tokens = random() % 2 == 0 ? 0 : 1 + random() % 8;
       }
       std::map<int64_t, size_t> numbers;
       for (size_t next = 0, idle = 0; idle < 3;) {
@@ -148,6 +150,11 @@ TEST_P(Scheduled, RandomRequestsHaveTheBitsThatEachHasAlone) {
           "request " + std::to_string(i) + ", ticks of " + std::to_string(tick_tokens) + " tokens";
       ASSERT_NO_FATAL_FAILURE(expect_same(ended[i], alone(requests[i]), where));
       cached += ended[i].outcome->cached_tokens;
+      drafted += ended[i].outcome->drafted;
+      accepted += ended[i].outcome->accepted;
+      if (requests[i].options.draft_tokens == 0) {
+        EXPECT_EQ(ended[i].outcome->drafted, 0);
+      }
       if (!reuse) {
         EXPECT_EQ(ended[i].outcome->cached_tokens, 0);
       }
@@ -157,8 +164,13 @@ TEST_P(Scheduled, RandomRequestsHaveTheBitsThatEachHasAlone) {
   EXPECT_GT(evicted, 0);
   EXPECT_GT(cached, 0);
   EXPECT_GE(most_together, 4);
-  std::printf("%s: %ld preemptions, %ld pages evicted, %ld prompt tokens that were there\n",
-              GetParam()->name, preempted, evicted, cached);
+  EXPECT_GT(accepted, 0);
+  EXPECT_GT(drafted, accepted);
+  std::printf(
+      "%s: %ld preemptions, %ld pages evicted, %ld prompt tokens that were there, %ld of %ld "
+      "guesses "
+      "right\n",
+      GetParam()->name, preempted, evicted, cached, accepted, drafted);
 }
 
 TEST_P(Scheduled, AShortRequestDoesNotWaitForALongPrompt) {
