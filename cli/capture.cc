@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/exit_status.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
 
@@ -94,6 +95,7 @@ Result<CaptureRequest> CaptureArgs::request() const {
   request.attention_top = part.attention_top.value_or(0);
   request.output = *output;
   request.parse_special = special;
+  request.cancelled = interrupted;
   if (intervene) {
     CUTAWAY_ASSIGN(request.interventions, interventions_of(*intervene));
   }
@@ -128,6 +130,7 @@ int capture_command(int argc, char** argv) {
     if (!read->has_value()) return args.wrong_usage("TEXT or --tokens is missing");
     request->text = std::move(**read);
   }
+  interrupt_on_termination();  // the file is large: what there is of it is not left behind
   Loaded loaded = load(capture.engine, capture.model, &capture.trace);
   if (loaded.status) return *loaded.status;
   auto result = loaded.model->capture(*request, *options);

@@ -229,7 +229,7 @@ int answer(const RunArgs& args, Loaded& loaded, GenerateRequest request, std::st
   }
   for (const std::string& warning : generation->warnings) print_warning(warning);
   const bool stopped = interrupted() && generation->finish_reason == "cancelled";
-  const int status = finish(*loaded.engine, stopped ? kInterrupted : kDone);
+  const int status = finish(*loaded.engine, stopped ? interrupt_status() : kDone);
   if (!args.json && !output_failed() && is_terminal(STDERR_FILENO)) print_summary(*generation);
   return status;
 }
@@ -250,6 +250,7 @@ int run_command(int argc, char** argv) {
     return error.field == "intervene" ? report(error) : args.wrong_usage(error.message);
   }
 
+  if (run.record) interrupt_on_termination();  // what was recorded until then stays
   auto prompt = run.prompt.read();
   if (!prompt.ok()) return report(prompt.error());
   const bool chatting = !prompt->has_value();

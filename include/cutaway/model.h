@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,6 +40,7 @@ struct CaptureRequest {
   // Changes inside the run, whose prompt is the text; taps show the changed values. Tokens are not
   // chosen here: kInvalidArgument when some are forced or banned.
   std::optional<Interventions> interventions;
+  std::function<bool()> cancelled;  // asked between passes; true ends it with kCancelled
 };
 
 class Model {

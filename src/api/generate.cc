@@ -134,6 +134,10 @@ class SessionImpl final : public Session {
     auto generated = decoder.generate(sequence_, out.prompt_tokens, decode, on_choice);
     runner_.set_probes({});
     runner_.set_editors({});
+    if (!generated.ok() && intervened && generated.error().field == "logits") {
+      return Error{ErrorCode::kInvalidArgument,
+                   generated.error().message + " under these interventions", "intervene"};
+    }
     CUTAWAY_ASSIGN(const inference::Outcome outcome, std::move(generated));
     CUTAWAY_PHASE(span, trace::Phase::kRespond, "api::Session::respond", "tokens",
                   outcome.ids.size());

@@ -73,7 +73,11 @@ Result<inspect::PatchValues> tap_of_run(const inspect::TapEdit& edit, const std:
   }
   if (!kept) {
     auto computed = compute_tap(edit, tap, *recording, directory, model, engine);
-    if (!computed.ok()) return computed.error().within(edit.field("from.run"));
+    if (!computed.ok()) {
+      const Error& error = computed.error();  // a shape that does not fit names the field itself
+      return error.message.starts_with(edit.field("from")) ? error
+                                                           : error.within(edit.field("from.run"));
+    }
     out = std::move(*computed);
   }
   out.prompt = std::ssize(recording->prompt);
@@ -212,7 +216,7 @@ Status Intervened::keep(inspect::Recording& recording,
 }  // namespace api
 
 Result<Interventions> parse_interventions(const std::string& text) {
-  auto json = parse_json(text);
+  auto json = parse_written_json(text);
   if (json.ok()) return Interventions{std::move(*json), ""};
   return Error{ErrorCode::kInvalidFile, "the specification is no JSON: " + json.error().message,
                "intervene"};
@@ -232,7 +236,7 @@ Result<Interventions> read_interventions(const std::string& path) {
   }
   std::string text(file.size(), '\0');
   CUTAWAY_TRY(file.read(0, {reinterpret_cast<uint8_t*>(text.data()), text.size()}));
-  auto json = parse_json(text);
+  auto json = parse_written_json(text);
   if (!json.ok()) {
     return Error{ErrorCode::kInvalidFile, path + " is no JSON: " + json.error().message,
                  "intervene"};

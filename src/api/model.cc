@@ -76,6 +76,7 @@ Result<Json> ModelImpl::capture(const CaptureRequest& request,
                    "steps: a text has none; they are those of an answer, in recordings", "steps"};
     }
     inspect::CaptureJob job;
+    job.cancelled = request.cancelled;
     CUTAWAY_ASSIGN(job.selection, select_taps(request.taps, request.window, model_->shape()));
     CUTAWAY_ASSIGN(job.top, top_keys(request.attention_top));
     const std::scoped_lock lock(engine_->working);

@@ -156,10 +156,13 @@ Status RunRecorder::write_top(const model::LoadedModel& model, const trace::TapR
   return {};
 }
 
-Status RunRecorder::write_tensors(const model::LoadedModel& model, const ResolvedSession& session,
-                                  const Intervened* intervened, Engine::Impl& engine) {
+Status RunRecorder::write_tensors(Generation& generation, const model::LoadedModel& model,
+                                  const ResolvedSession& session, const Intervened* intervened,
+                                  Engine::Impl& engine) {
   CUTAWAY_SPAN(span, "api::RunRecorder::write_tensors");
-  const auto computed = static_cast<int64_t>(recording_.computed_tokens().size());
+  // Without a choice nothing was computed, not even the prompt.
+  const auto computed =
+      recording_.choices.empty() ? int64_t{0} : std::ssize(recording_.computed_tokens());
   trace::TapRange range =
       selection_.range_of_run(computed, static_cast<int64_t>(recording_.prompt.size()) - 1);
   if (top_) {
@@ -167,8 +170,9 @@ Status RunRecorder::write_tensors(const model::LoadedModel& model, const Resolve
     range.end = std::min(range.end, top_->seen().end);
   }
   if (range.size() <= 0) {
-    recording_.run["warnings"].push_back(
+    generation.warnings.push_back(
         "no tensors were kept: the run has none of the positions and steps that were asked for");
+    recording_.run["warnings"] = generation.warnings;
   } else if (top_) {
     CUTAWAY_TRY(write_top(model, range));
   } else {
@@ -178,7 +182,7 @@ Status RunRecorder::write_tensors(const model::LoadedModel& model, const Resolve
   return {};
 }
 
-Status RunRecorder::finish(const Generation& generation, const std::vector<std::string>& stop,
+Status RunRecorder::finish(Generation& generation, const std::vector<std::string>& stop,
                            const model::LoadedModel& model, const ResolvedSession& session,
                            const Intervened* intervened, Engine::Impl& engine) {
   CUTAWAY_SPAN(span, "api::RunRecorder::finish", "run", generation.run, "choices",
@@ -204,8 +208,8 @@ Status RunRecorder::finish(const Generation& generation, const std::vector<std::
     recording_.run["interventions"] = generation.interventions;
     CUTAWAY_TRY(intervened->keep(recording_, writer_));
   }
-  if ((!options_.taps.empty() || top_) && !recording_.choices.empty()) {
-    CUTAWAY_TRY(write_tensors(model, session, intervened, engine));
+  if (!options_.taps.empty() || top_) {
+    CUTAWAY_TRY(write_tensors(generation, model, session, intervened, engine));
   }
   if (trace_ != nullptr) CUTAWAY_TRY(trace_->end());
   CUTAWAY_TRY(writer_.commit(recording_));
@@ -388,6 +392,7 @@ Result<Json> replay(const Model& model, const ReplayRequest& request) {
   }
   if (!request.output.empty()) {
     job.chunk = session.prefill_chunk;
+    job.cancelled = request.cancelled;
     job.range = job.selection.range_of_run(std::ssize(tokens), std::ssize(recording.prompt) - 1);
     if (job.range.size() == 0) {
       return Error{ErrorCode::kInvalidArgument,

@@ -27,15 +27,17 @@ class RunRecorder {
 
   // `session` is what the generation ran with, `intervened` what changed it (or null); taps are
   // computed again from the tokens.
-  Status finish(const Generation& generation, const std::vector<std::string>& stop,
+  // Adds what was not kept to the generation's warnings.
+  Status finish(Generation& generation, const std::vector<std::string>& stop,
                 const model::LoadedModel& model, const ResolvedSession& session,
                 const Intervened* intervened, Engine::Impl& engine);
 
  private:
   RunRecorder(RecordOptions options, trace::TapSelection selection, inspect::RecordingWriter writer,
               int64_t n_layers);
-  Status write_tensors(const model::LoadedModel& model, const ResolvedSession& session,
-                       const Intervened* intervened, Engine::Impl& engine);
+  Status write_tensors(Generation& generation, const model::LoadedModel& model,
+                       const ResolvedSession& session, const Intervened* intervened,
+                       Engine::Impl& engine);
   Status capture_taps(const model::LoadedModel& model, const ResolvedSession& session,
                       const Intervened* intervened, Engine::Impl& engine,
                       const trace::TapRange& range) const;

@@ -113,6 +113,9 @@ Result<std::vector<int>> choose_indices(const std::string& what, const std::stri
   CUTAWAY_SPAN(span, "api::choose_indices", "what", what, "given", given);
   CUTAWAY_ASSIGN(const trace::IndexSet set,
                  trace::IndexSet::parse_text(given, what, {nullptr, word, count}));
+  if (set.word_twice()) {
+    return Error{ErrorCode::kInvalidArgument, fmt::format("{} has {} twice", what, word), what};
+  }
   std::vector<int> out;
   if (set.has_word() || (word != nullptr && set.all())) out.push_back(-1);
   if (!set.has_word() || set.has_indices()) {

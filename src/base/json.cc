@@ -1,5 +1,10 @@
 #include "base/json.h"
 
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
 namespace cutaway {
 namespace {
 
@@ -34,7 +39,9 @@ std::string to_text(const Json& json, int indent) {
   return escape_line_separators(text);
 }
 
-Result<Json> parse_json(std::string_view text) {
+namespace {
+
+Result<Json> parse(std::string_view text, const Json::parser_callback_t& watch) {
   // nlohmann's parser is iterative, but destroying and walking a value recurses: bound the depth
   // before building it.
   int depth = 0;
@@ -57,13 +64,35 @@ Result<Json> parse_json(std::string_view text) {
     }
   }
   try {
-    return Json::parse(text);
+    return Json::parse(text, watch);
   } catch (const Json::parse_error& e) {
     return Error{ErrorCode::kInvalidArgument,
                  "not valid JSON at byte " + std::to_string(e.byte) + ": " + e.what()};
   } catch (const Json::out_of_range&) {  // 1e999: well-formed, but nothing can hold it
     return Error{ErrorCode::kInvalidArgument, "JSON with a number beyond the range of a double"};
   }
+}
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text) { return parse(text, nullptr); }
+
+Result<Json> parse_written_json(std::string_view text) {
+  std::vector<std::set<std::string>> open;  // the keys of each object that is not closed yet
+  std::optional<std::string> twice;
+  auto out = parse(text, [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) open.emplace_back();
+    if (event == Json::parse_event_t::object_end) open.pop_back();
+    if (event == Json::parse_event_t::key) {
+      const auto& key = parsed.get_ref<const std::string&>();
+      if (!open.back().insert(key).second && !twice) twice = key;
+    }
+    return true;
+  });
+  if (out.ok() && twice) {
+    return Error{ErrorCode::kInvalidArgument, to_text(*twice) + " is there twice in one object"};
+  }
+  return out;
 }
 
 }  // namespace cutaway

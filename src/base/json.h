@@ -17,5 +17,7 @@ std::string to_text(const Json& json, int indent = -1);
 
 // Error kInvalidArgument names the byte at fault. Nesting deeper than 512 is refused.
 Result<Json> parse_json(std::string_view text);
+// The same of what people write: a key that stands twice in one object is refused, and named.
+Result<Json> parse_written_json(std::string_view text);
 
 }  // namespace cutaway

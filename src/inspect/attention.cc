@@ -136,11 +136,12 @@ Result<AttentionOutcome> attention(inference::Runner& runner, kv::PagePool& page
   const int64_t start = now_ns();
   runner.set_probes({&patterns});
   Status status;
-  for (int64_t at = 0; at < n && status.ok(); at += plan.chunk) {
-    if (plan.cancelled && plan.cancelled()) {
+  for (int64_t at = 0; status.ok(); at += plan.chunk) {
+    if (plan.cancelled && plan.cancelled()) {  // after the last pass too: a short text is one
       status = Error{ErrorCode::kCancelled, "reading the attention was cancelled"};
       break;
     }
+    if (at >= n) break;
     const inference::StepInput input{
         &sequence,
         plan.tokens.subspan(static_cast<size_t>(at),

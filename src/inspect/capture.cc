@@ -197,7 +197,13 @@ Status run_passes(inference::Runner& runner, kv::PagePool& pool, std::span<const
   inference::SequenceState sequence(pool);
   runner.set_probes(std::move(probes));
   Status status;
-  for (int64_t at = 0; at < job.range.end && status.ok();) {
+  const auto go_on = [&job]() -> Status {
+    if (!job.cancelled || !job.cancelled()) return {};
+    return Error{ErrorCode::kCancelled, "the capture was cancelled"};
+  };
+  for (int64_t at = 0; at < job.range.end;) {
+    status = go_on();
+    if (!status.ok()) break;
     const bool within = at >= job.range.begin;
     const int64_t end = logits && !within ? job.range.begin : job.range.end;
     const int64_t count = std::min(job.chunk, end - at);
@@ -205,11 +211,15 @@ Status run_passes(inference::Runner& runner, kv::PagePool& pool, std::span<const
         &sequence, tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(count)),
         logits && within ? inference::WantLogits::kAll : inference::WantLogits::kNone};
     auto rows = runner.step(std::span(&input, 1));
-    if (!rows.ok()) status = rows.error();
+    if (!rows.ok()) {
+      status = rows.error();
+      break;
+    }
     at += count;
   }
   runner.set_probes({});
-  return status;
+  CUTAWAY_TRY(status);
+  return go_on();  // a short text is one pass: what came during it counts too
 }
 
 Status check(std::span<const int32_t> tokens, const CaptureJob& job) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,11 +36,12 @@ struct CaptureJob {
   trace::TapRange range;  // positions; those after it are not computed
   int64_t top = 0;        // keys of each row in the standing form of attention; 0: without it
   int64_t chunk = 512;    // tokens a pass
+  std::function<bool()> cancelled = {};  // asked between passes; may be empty
 };
 
 // Runs `tokens` through the runner and writes the taps to `path`. Errors: kInvalidArgument (no
-// tokens, no taps), kTooLarge, kIo. The file appears whole or not at all. `others` watch the same
-// passes.
+// tokens, no taps), kTooLarge, kIo, kCancelled. The file appears whole or not at all. `others`
+// watch the same passes.
 Result<CaptureOutcome> capture(inference::Runner& runner, kv::PagePool& pool,
                                std::span<const int32_t> tokens, const CaptureJob& job,
                                const std::string& path,

@@ -35,10 +35,6 @@ constexpr uintmax_t kMostBytes = uintmax_t{1} << 32;  // of run.json or events.j
 constexpr std::string_view kHashMark = ",\n  \"xxh3\": \"";
 constexpr std::string_view kEnd = "\"\n}\n";
 
-Error io_error(const std::string& path, const char* what) {
-  return {ErrorCode::kIo, fmt::format("{}: {}: {}", path, what, std::strerror(errno)), "record"};
-}
-
 // ---- writing -----------------------------------------------------------------------------------
 
 Status write_file(const std::string& path, std::string_view text) {
@@ -96,6 +92,10 @@ Error invalid(const std::string& path, const std::string& what) {
   return {ErrorCode::kInvalidFile, path + ": " + what, "recording"};
 }
 
+Error not_a_file(const std::string& path) {
+  return {ErrorCode::kInvalidFile, path + " is not a regular file", "recording"};
+}
+
 Result<std::string> read_file(const std::string& path) {
   std::error_code code;
   const uintmax_t size = fs::file_size(path, code);
@@ -103,6 +103,8 @@ Result<std::string> read_file(const std::string& path) {
     return Error{ErrorCode::kNotFound, path + " is not there: a recording has this file",
                  "recording"};
   }
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return not_a_file(path);
   if (code) return Error{ErrorCode::kIo, path + ": " + code.message(), "recording"};
   if (size > kMostBytes) return invalid(path, "larger than 4 GiB, which no recording's is");
   std::ifstream file(path, std::ios::binary);
@@ -305,6 +307,8 @@ Status check_file(const Json& files, const char* name, const std::string& direct
   CUTAWAY_ASSIGN(const std::string hash, entry.text("xxh3"));
   std::error_code code;
   const uintmax_t size = fs::file_size(path, code);
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) return not_a_file(path);
   if (code) {
     return Error{ErrorCode::kNotFound, path + " is not there: run.json names it", "recording"};
   }
@@ -399,7 +403,12 @@ Status RecordingWriter::commit(const Recording& recording) {
   CUTAWAY_TRY(write_file(temporary_ + "/" + kRunFile, run_text(recording, files)));
   // An empty folder is replaced; anything that came there meanwhile is not.
   if (::rename(temporary_.c_str(), directory_.c_str()) != 0) {
-    return io_error(directory_, "cannot be made");
+    const Error error{ErrorCode::kIo,
+                      fmt::format("{} cannot be made: {}; the recording is whole in {}", directory_,
+                                  std::strerror(errno), temporary_),
+                      "record"};
+    temporary_.clear();  // it stays
+    return error;
   }
   temporary_.clear();
   CUTAWAY_OUT(span, "files", files.size() + 1);

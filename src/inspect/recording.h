@@ -64,6 +64,8 @@ class RecordingWriter {
   std::string trace_path() const;
   // And interventions.safetensors.
   std::string patches_path() const;
+  // Error kIo; where something came to `directory` meanwhile, it says under which name the
+  // recording stays.
   Status commit(const Recording& recording);
 
  private:

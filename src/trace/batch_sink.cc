@@ -77,6 +77,10 @@ void FileSink::keep_whole(std::string& out, size_t begin) {
 
 Result<int> open_trace_file(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0 && errno == EINTR) {  // a pipe that nobody reads yet, and Ctrl-C
+    return Error{ErrorCode::kCancelled, "waiting for a reader of " + path + " was cancelled",
+                 "trace-out"};
+  }
   if (fd < 0) {
     return Error{ErrorCode::kIo, "cannot write the trace to " + path + ": " + std::strerror(errno),
                  "trace-out"};

@@ -24,7 +24,9 @@ std::optional<int64_t> integer(std::string_view text) {
 
 Error wrong(const std::string& field, const std::string& part, const IndexRules& rules) {
   std::string takes = rules.word == nullptr ? "" : fmt::format("\"{}\", ", rules.word);
-  takes += "an index, a range like 2-5, 2:6 (without the 6) or 3:, or several of these, like 0,3-5";
+  takes += rules.one_range ? "an index or a range, like 2-5, 2:6 (without the 6) or 3:"
+                           : "an index, a range like 2-5, 2:6 (without the 6) or 3:, or several of "
+                             "these, like 0,3-5";
   if (rules.length >= 0) takes += fmt::format("; there are 0 to {}", rules.length - 1);
   if (rules.counted_from != nullptr) {
     takes += std::string("; negative ones count from ") + rules.counted_from;
@@ -79,7 +81,7 @@ Status IndexSet::add(std::string_view text, const std::string& field, const Inde
     const std::string_view part = text.substr(at, comma - at);
     at = comma + 1;
     if (rules.word != nullptr && part == rules.word) {
-      word_ = true;
+      ++words_;
       continue;
     }
     const std::optional<Part> found = part.empty() ? std::nullopt : read(part);
@@ -130,7 +132,7 @@ Result<IndexSet> IndexSet::parse(const Json& json, const std::string& field,
 
 std::optional<IndexRange> IndexSet::one_range() const {
   CUTAWAY_SPAN(span, "trace::IndexSet::one_range", "parts", parts_.size());
-  if (parts_.size() != 1 || word_) return std::nullopt;
+  if (parts_.size() != 1 || words_ > 0) return std::nullopt;
   const Part& part = parts_.front();
   IndexRange out{part.begin.value_or(0), part.end.value_or(INT64_MAX)};
   if (part.one && *part.begin != -1) out.end = *part.begin + 1;  // −1 is open: the last one

@@ -39,6 +39,7 @@ struct IndexRules {
                                        // null: none is below 0
   const char* word = nullptr;          // a name that may stand among them (for steps, "prompt")
   int64_t length = -1;                 // how many there are, where that is known: for messages
+  bool one_range = false;              // several are not taken: for messages
 };
 
 class IndexSet {
@@ -49,8 +50,9 @@ class IndexSet {
   static Result<IndexSet> parse_text(std::string_view text, const std::string& field,
                                      const IndexRules& rules);
 
-  bool all() const { return parts_.empty() && !word_; }
-  bool has_word() const { return word_; }  // the word is one of the parts
+  bool all() const { return parts_.empty() && words_ == 0; }
+  bool has_word() const { return words_ > 0; }  // the word is one of the parts
+  bool word_twice() const { return words_ > 1; }
   bool has_indices() const { return !parts_.empty(); }
   // The one range that it is, its ends unresolved (an open end: INT64_MAX); none where it is
   // several.
@@ -77,7 +79,7 @@ class IndexSet {
   Status add(std::string_view text, const std::string& field, const IndexRules& rules);
 
   std::vector<Part> parts_;
-  bool word_ = false;
+  int words_ = 0;
 };
 
 }  // namespace cutaway::trace

@@ -39,7 +39,8 @@ Result<std::vector<int32_t>> parse_set(const char* field, std::string_view text,
 
 // "a:b", "a:", ":b" or "a"
 Result<IndexRange> parse_window(const char* field, std::string_view text) {
-  CUTAWAY_ASSIGN(const IndexSet set, IndexSet::parse_text(text, field, {"the end"}));
+  CUTAWAY_ASSIGN(const IndexSet set,
+                 IndexSet::parse_text(text, field, {"the end", nullptr, -1, true}));
   const auto range = set.one_range();
   if (!range) {
     return wrong(field, std::string(field) + " is " + in_quotes(text) +

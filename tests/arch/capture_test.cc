@@ -136,6 +136,25 @@ TEST_P(Captures, UsedMemoryHoldsTheSameValues) {
   }
 }
 
+TEST_P(Captures, ACancelledCaptureSaysSoAndLeavesNothing) {
+  const std::string path =
+      ::testing::TempDir() + "cutaway_cancelled_" + std::string(GetParam()->name) + ".safetensors";
+  for (const int64_t chunk : {kTokens, int64_t{32}}) {  // one pass; several
+    for (const int answers : {1, 2}) {
+      CaptureJob stopped = job({{"z"}, "", "", "", ""}, chunk);
+      int asked = 0;
+      stopped.cancelled = [&] { return ++asked >= answers; };
+      const auto outcome = inspect::capture(*runner_, *pages_, prompt(), stopped, path);
+      ASSERT_FALSE(outcome.ok()) << chunk << " " << answers;
+      EXPECT_EQ(outcome.error().code, ErrorCode::kCancelled);
+      EXPECT_FALSE(std::filesystem::exists(path));
+    }
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(::testing::TempDir())) {
+    EXPECT_FALSE(entry.path().string().starts_with(path)) << entry.path();
+  }
+}
+
 TEST_P(Captures, AFileHasWhatMemoryHas) {
   const std::string path =
       ::testing::TempDir() + "cutaway_capture_" + std::string(GetParam()->name) + ".safetensors";

@@ -264,6 +264,17 @@ TEST_P(EveryView, ACancelledViewSaysSo) {
   const auto made = inspect::lens(*runner_, *pages_, pool_, stopped);
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().code, ErrorCode::kCancelled);
+  // What comes during the only pass counts.
+  inspect::AttentionPlan attention;
+  attention.tokens = tokens_;
+  attention.layers = {0};
+  attention.heads = {0};
+  attention.chunk = std::ssize(tokens_);
+  asked = 0;
+  attention.cancelled = [&] { return ++asked > 1; };
+  const auto read = inspect::attention(*runner_, *pages_, pool_, attention);
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(read.error().code, ErrorCode::kCancelled);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryView,

@@ -7,6 +7,7 @@ Each test is a function named test_…; the last line counts. CUTAWAY_BINARY nam
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -203,6 +204,28 @@ def test_ctrl_c_with_json():
     assert process.returncode == 130, (process.returncode, err)
     got = json.loads(out)
     assert got["finish_reason"] == "cancelled" and got["tokens"]
+
+
+def test_a_capture_that_is_ended_leaves_nothing():
+    for end in (signal.SIGINT, signal.SIGTERM):
+        process = start(["capture", *need_model(), "--taps", "resid_post-29", "-o", "ended.safetensors", "--prefill-chunk", "16",
+                         "-t", "1", "word " * 3000])
+        deadline = time.monotonic() + 60
+        while not [p for p in FOLDER.iterdir() if p.name.startswith("ended.safetensors")]:
+            assert time.monotonic() < deadline and process.poll() is None
+        process.send_signal(end)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 128 + end and b"the capture was cancelled" in err and not out, (process.returncode, err)
+        assert not [p for p in FOLDER.iterdir() if p.name.startswith("ended.safetensors")]
+
+
+def test_ctrl_c_while_nobody_reads_the_trace():
+    os.mkfifo(FOLDER / "unread.jsonl")
+    process = start(["run", *TINY, "-n", "2", "--trace-out", "unread.jsonl", "hi"])
+    time.sleep(1)  # it waits, whatever the machine's speed: nobody will ever read
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and b"a reader of unread.jsonl" in err and not out, (process.returncode, err)
 
 
 def test_a_pipe_that_closes_ends_the_generation():

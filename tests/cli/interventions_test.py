@@ -273,6 +273,12 @@ def test_wrong_specifications_are_named():
 
     wrong("{", "wrong.json", "JSON")
     wrong("{}", "changes nothing")
+    wrong('{"interventions": [{"tap": "z-0", "tap": "z-1", "op": "zero"}]}', "wrong.json", '"tap" is there twice')
+    wrong('{"tokens": {"ban": [{"ids": [1]}]}, "tokens": {}}', '"tokens" is there twice')
+    assert '"op" is there twice' in ok(["run", *TINY, "--intervene", '{"interventions": [{"tap": "z-0", "op": "zero", '
+                                        '"op": "zero"}]}', "hi"], 1).err
+    for tap in ("logits", "blocks.0.hook_resid_post"):  # the weights are not to blame
+        wrong(item(tap=tap, op="scale", value=1e38), "expected a finite number", "under these interventions")
     wrong(item(tap="blocks.0.hook_resid_pst"), "interventions[1].tap", "hook_resid_post")
     wrong(item(tap="hook_tokens"), "interventions[1].tap", "hook_embed")
     wrong(item(heads=[0]), "interventions[1].heads", "has no heads")
@@ -280,6 +286,10 @@ def test_wrong_specifications_are_named():
     wrong(item(positions=[-99]), "interventions[1].positions", "-99", "tokens")
     wrong(item(op="patch", **{"from": {"file": "absent.safetensors"}}), "interventions[1].from.file", "absent")
     wrong(item(op="patch", **{"from": {"run": "absent"}}), "interventions[1].from.run", "absent")
+    shutil.rmtree(FOLDER / "whole", ignore_errors=True)
+    record("whole", prompt="hi")
+    wrong(item(tap="z-0", op="patch", **{"from": {"run": "whole", "tap": "logits"}}), "takes",
+          "cutaway: interventions[1].from: whole: logits has the shape")
     (FOLDER / "cut.safetensors").write_bytes(b"\x40\0\0\0\0\0\0\0{}")
     wrong(item(op="patch", **{"from": {"file": "cut.safetensors"}}), "interventions[1].from.file", "cut")
     (FOLDER / "odd.safetensors").write_bytes(

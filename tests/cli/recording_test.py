@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import signal
 import struct
 import sys
 from pathlib import Path
@@ -195,6 +197,47 @@ def test_a_cut_or_missing_file_is_named():
         refused("cut", f"cut/{name} is not there")
         path.write_bytes(good)
     refused("no-such-folder", "no-such-folder/run.json is not there")
+
+
+def test_what_is_no_file_is_named():
+    record("odd", "-n", "2", "--record-taps", "hook_embed", "hi")
+    for name in FILES:
+        path = FOLDER / "odd" / name
+        good = path.read_bytes()
+        path.unlink()
+        path.mkdir()
+        refused("odd", f"odd/{name} is not a regular file")
+        path.rmdir()
+        os.mkfifo(path)
+        refused("odd", f"odd/{name} is not a regular file")
+        path.unlink()
+        path.write_bytes(good)
+    assert replay("odd")["equal"]
+
+
+def test_what_was_not_kept_is_a_warning():
+    for args in (["-n", "4", "--steps", "9:"], ["-n", "4", "--positions", "9999"], ["-n", "0"]):
+        shutil.rmtree(FOLDER / "unkept", ignore_errors=True)
+        made = ok(["run", *TINY, "--record", "unkept", "--record-taps", "hook_embed", *args, "hi"])
+        assert made.err.count("no tensors were kept") == 1, (args, made.err)
+        run = json.loads((FOLDER / "unkept" / "run.json").read_text())
+        assert sum("no tensors were kept" in warning for warning in run["warnings"]) == 1
+        assert not (FOLDER / "unkept" / "tensors.safetensors").exists() and replay("unkept")["equal"]
+    shutil.rmtree(FOLDER / "unkept")
+    assert "kept" not in ok(["run", *TINY, "--record", "unkept", "--record-taps", "hook_embed", "-n", "4", "--steps",
+                             "0", "hi"]).err
+
+
+def test_a_run_that_is_ended_from_outside_is_recorded():
+    for end in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        shutil.rmtree(FOLDER / "ended", ignore_errors=True)
+        process = cli_test.start(["run", *need_model(), "--record", "ended", "--logit-bias", "2=-100", "Tell a long story."])
+        first = process.stdout.read(8)
+        process.send_signal(end)
+        rest, err = process.communicate(timeout=60)
+        assert process.returncode == 128 + end and first and rest.endswith(b"\n"), (end, process.returncode, err)
+        assert replay("ended")["equal"]
+        assert not [p for p in FOLDER.iterdir() if p.name.startswith("ended.")]
 
 
 def test_another_model_is_named():

@@ -133,6 +133,8 @@ def test_layers_and_positions_of_the_lens_are_chosen():
     for chosen, expected in [("embedding", [-1]), ("-1", [-1]), ("embedding,0-1", [-1, 0, 1]), ("1:", None)]:
         got = [layer["layer"] for layer in document(["lens", *TINY, "--json", "--layers", chosen, "hi"])["layers"]]
         assert got == (expected or list(range(1, whole["n_layers"]))), (chosen, got)
+    for twice in ("embedding,embedding", "-1,0,embedding"):
+        assert "layers has embedding twice" in ok(["lens", *TINY, "--layers", twice, "hi"], 2).err
     ids = ",".join(str(token["id"]) for token in whole["tokens"])
     assert document(["lens", *TINY, "--json", "--tokens", ids])["layers"] == whole["layers"]
 

@@ -169,6 +169,29 @@ TEST_F(RecordingFiles, appear_whole_or_not_at_all) {
   for (const auto& entry : fs::directory_iterator(folder_.parent_path())) {
     EXPECT_FALSE(entry.path().string().starts_with(other.string()));
   }
+  // What came to the folder meanwhile stays, and so does the recording.
+  {
+    const Recording recording = read_recording(folder_.string()).value();
+    RecordingWriter late = RecordingWriter::create(other.string()).value();
+    fs::create_directory(other);
+    std::ofstream(other / "theirs") << "x";
+    const Status status = late.commit(recording);
+    ASSERT_FALSE(status.ok());
+    EXPECT_THAT(status.error().message,
+                HasSubstr("Directory not empty; the recording is whole in"));
+    std::string found;
+    for (const auto& entry : fs::directory_iterator(folder_.parent_path())) {
+      const std::string path = entry.path().string();
+      if (path.starts_with(other.string() + ".") && path.ends_with(".part")) found = path;
+    }
+    EXPECT_THAT(status.error().message, HasSubstr(found));
+    const auto back = read_recording(found);
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    EXPECT_EQ(back->prompt, recording.prompt);
+    EXPECT_TRUE(fs::exists(other / "theirs"));
+    fs::remove_all(found);
+    fs::remove_all(other);
+  }
   for (const char* name : {"", "/dev/null/x", "."}) {
     EXPECT_FALSE(RecordingWriter::create(name).ok()) << name;
   }

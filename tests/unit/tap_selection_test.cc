@@ -144,6 +144,11 @@ TEST(TapSelection, ErrorsSayWhatWouldDo) {
   EXPECT_THAT(error_of({{"z"}, "3-5,4", "", "", ""}).message, HasSubstr("layers has 4 twice"));
   EXPECT_THAT(error_of({{"z"}, "", "9", "", ""}).message, HasSubstr("0 to 8"));
   EXPECT_THAT(error_of({{"z"}, "", "", "0:2,5", ""}).message, HasSubstr("takes one range"));
+  for (const Error& error :
+       {error_of({{"z"}, "", "", "x", ""}), error_of({{"z"}, "", "", "", "x"})}) {
+    EXPECT_THAT(error.message, HasSubstr("an index or a range, like 2-5"));
+    EXPECT_THAT(error.message, ::testing::Not(HasSubstr("several")));
+  }
   for (const char* bad : {":0", "5:5", "7:3", "x", "1:2:3", "-1:-1"}) {
     EXPECT_EQ(error_of({{"z"}, "", "", bad, ""}).field, "positions") << bad;
     EXPECT_EQ(error_of({{"z"}, "", "", "", bad}).field, "steps") << bad;
