@@ -72,14 +72,20 @@ def tensors(path: Path) -> dict:
 
 
 def errors(source: dict, ours: dict, theirs: dict) -> dict:
-    """Of every tensor that was quantised: √(Σw(y − x)² / Σwx²) on both sides. w is 1, and |x| for the types whose
-    codes lie closer about zero: there ours counts each value by its magnitude (llama.cpp by its square)."""
+    """Of every tensor that was quantised: √(Σw(y − x)² / Σwx²) on both sides, w as ours counts the values: all alike,
+    by √(mean² + x²), or, where codes lie closer about zero, by their magnitude (llama.cpp: by their square)."""
     found = {}
     for name, tensor in source.items():
         if ours[name].tensor_type == tensor.tensor_type or theirs[name].tensor_type == tensor.tensor_type:
             continue
-        x = dequantize(tensor.data, tensor.tensor_type).astype(np.float64).ravel()
-        w = np.abs(x) if ours[name].tensor_type.name in ("IQ4_NL", "IQ4_XS") else np.ones_like(x)
+        rows = dequantize(tensor.data, tensor.tensor_type).astype(np.float64)
+        size, x = np.abs(rows), rows.ravel()
+        kind = ours[name].tensor_type.name
+        w = np.ones_like(x)
+        if kind in ("IQ4_NL", "IQ4_XS"):
+            w = size.ravel()
+        elif kind in ("Q4_0", "Q5_0", "Q3_K", "Q4_K"):
+            w = np.sqrt(np.square(size.mean(-1, keepdims=True)) + np.square(size)).ravel()
         off = lambda t: float(np.sqrt((w * np.square(dequantize(t.data, t.tensor_type).ravel() - x)).sum()
                                       / (w * np.square(x)).sum()))
         found[name] = off(ours[name]), off(theirs[name])

@@ -12,20 +12,38 @@ namespace {
 
 constexpr int64_t kSuper = 256;
 
-// Codes that lie closer about zero, as those of a bell curve do: with every column alike, the least
-// squared error moves the few large values of a block, on which most depends, too far.
-bool weighs_by_magnitude(DType type) noexcept {
-  return type == DType::kIQ4_NL || type == DType::kIQ4_XS;
+// How much a value's squared error counts where no importance is known. With every value alike, the
+// least squared error of few codes moves the large values of a block, on which most depends, too
+// far.
+enum class OwnWeight {
+  kAlike,
+  kLarger,     // √(mean² + x²), mean being that of the row's magnitudes
+  kMagnitude,  // |x|: for codes that lie closer about zero, as those of a bell curve do
+};
+OwnWeight own_weight(DType type) noexcept {
+  switch (type) {
+    case DType::kIQ4_NL:
+    case DType::kIQ4_XS:
+      return OwnWeight::kMagnitude;
+    case DType::kQ4_0:
+    case DType::kQ5_0:
+    case DType::kQ3_K:
+    case DType::kQ4_K:
+      return OwnWeight::kLarger;
+    default:
+      return OwnWeight::kAlike;
+  }
 }
 
-// How much the squared error of each of n ≤ 256 values counts. `own_scale`: what their own
-// magnitudes are multiplied by where no importance is known; 0: all count alike.
-void weigh(const float* x, const float* importance, float importance_scale, float own_scale,
-           int64_t n, float* w) noexcept {
+// The weights of n ≤ 256 values. `own_scale`: 1 / mean; 0 where it is not known.
+void weigh(const float* x, const float* importance, float importance_scale, OwnWeight own,
+           float own_scale, int64_t n, float* w) noexcept {
   for (int64_t i = 0; i < n; ++i) {
-    w[i] = importance != nullptr ? importance[i] * importance_scale
-           : own_scale > 0       ? std::fabs(x[i]) * own_scale
-                                 : 1;
+    const float size = std::fabs(x[i]) * own_scale;
+    w[i] = importance != nullptr                        ? importance[i] * importance_scale
+           : own == OwnWeight::kAlike || own_scale == 0 ? 1
+           : own == OwnWeight::kMagnitude               ? size
+                                                        : std::sqrt(1 + size * size);
   }
 }
 
@@ -83,8 +101,9 @@ void run(const LaneSearch& search, DType type, Effort effort, const float* x,
   const double mean = importance == nullptr ? 0 : mean_of(importance, n);
   if (!(mean > 0)) importance = nullptr;
   const auto importance_scale = static_cast<float>(mean > 0 ? 1 / mean : 1);
+  const OwnWeight own = own_weight(type);
   float own_scale = 0;
-  if (importance == nullptr && weighs_by_magnitude(type)) {
+  if (importance == nullptr && own != OwnWeight::kAlike) {
     double sum = 0;
     for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(std::fabs(x[i]));
     if (sum > 0) own_scale = static_cast<float>(static_cast<double>(n) / sum);
@@ -93,8 +112,8 @@ void run(const LaneSearch& search, DType type, Effort effort, const float* x,
   float w[kSuper];
   for (int64_t at = 0; at < n; at += kSuper) {
     const int64_t here = std::min(kSuper, n - at);
-    weigh(x + at, importance == nullptr ? nullptr : importance + at, importance_scale, own_scale,
-          here, w);
+    weigh(x + at, importance == nullptr ? nullptr : importance + at, importance_scale, own,
+          own_scale, here, w);
     if (super != nullptr) {
       CodedSuperBlock coded{};
       super(x + at, w, effort, coded);

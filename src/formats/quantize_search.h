@@ -11,7 +11,8 @@ namespace cutaway::formats {
 
 // Writes dtype_bytes(type, n) bytes at `out`. `importance`: n numbers ≥ 0, how much an error in
 // each column counts (the mean square of the activations that it meets); null: every column
-// alike, but for IQ4_NL and IQ4_XS, where each value counts by its magnitude.
+// alike, but for IQ4_NL and IQ4_XS, where each value counts by its magnitude, and for Q4_0, Q5_0,
+// Q3_K and Q4_K: by √(mean² + x²), mean being that of the magnitudes of all n.
 // For every type that quantize_row writes; F32, F16, BF16 and Q8_0 have no choice and are
 // its. Preconditions: is_row_type(type); n is a multiple of the type's block; values and importance
 // are finite, values at most largest_value(type). The same bytes on every machine, from any thread.

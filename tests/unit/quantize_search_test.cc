@@ -103,8 +103,15 @@ std::vector<float> importance_of(uint32_t seed) {
 // How much each value of a row counts where nothing is known of its column.
 std::vector<float> weights_without_importance(DType type, const std::vector<float>& x) {
   std::vector<float> out(x.size(), 1.0f);
-  if (type != DType::kIQ4_NL && type != DType::kIQ4_XS) return out;
-  for (size_t i = 0; i < x.size(); ++i) out[i] = std::fabs(x[i]);
+  const bool magnitude = type == DType::kIQ4_NL || type == DType::kIQ4_XS;
+  const bool larger =
+      type == DType::kQ4_0 || type == DType::kQ5_0 || type == DType::kQ3_K || type == DType::kQ4_K;
+  double mean = 0;
+  for (const float v : x) mean += static_cast<double>(std::fabs(v)) / static_cast<double>(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (magnitude) out[i] = std::fabs(x[i]);
+    if (larger) out[i] = static_cast<float>(std::hypot(mean, static_cast<double>(x[i])));
+  }
   return out;
 }
 
