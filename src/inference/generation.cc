@@ -92,6 +92,7 @@ Result<Generation> Generation::begin(std::shared_ptr<const text::Tokenizer> toke
 }
 
 StepInput Generation::next(int64_t most) {
+  CUTAWAY_SPAN(span, "inference::Generation::next", "most", most);
   // A sequence whose pages went to others lacks what it had, prompt and answer.
   const int64_t at = sequence_->length(), prompt = std::ssize(prompt_), all = position();
   const bool of_prompt = at < prompt;
@@ -106,18 +107,22 @@ StepInput Generation::next(int64_t most) {
     out_.drafted += std::ssize(input_);
     if (!input_.empty()) {
       input_.insert(input_.begin(), tokens[0]);
+      CUTAWAY_OUT(span, "tokens", std::span<const int32_t>(input_));
       return {sequence_, input_, WantLogits::kAll};
     }
   }
   const auto n = static_cast<size_t>(std::min(most, std::ssize(tokens)));
   const bool last = at + static_cast<int64_t>(n) == all;
+  CUTAWAY_OUT(span, "tokens", tokens.first(n), "last", last);
   return {sequence_, tokens.first(n), last ? WantLogits::kLast : WantLogits::kNone};
 }
 
 void Generation::computed(const ops::Rows& logits) {
+  CUTAWAY_SPAN(span, "inference::Generation::computed", "logits", logits.n);
   logits_ = logits;
   row_ = 0;
   if (step() == 0 && logits.n > 0) out_.prefill_ns = now_ns() - start_ns_;
+  CUTAWAY_OUT(span, "step", step());
 }
 
 void Generation::begin_with(kv::PrefixTree& tree) {
@@ -133,6 +138,7 @@ void Generation::begin_with(kv::PrefixTree& tree) {
 }
 
 Result<Choice> Generation::choose() {
+  CUTAWAY_SPAN(span, "inference::Generation::choose", "step", step());
   const std::span<const float> logits{logits_.row(row_++), static_cast<size_t>(logits_.d)};
   hash_.update(logits.data(), logits.size_bytes());
   CUTAWAY_ASSIGN(Choice choice, pick(logits));
@@ -149,30 +155,32 @@ Result<Choice> Generation::choose() {
     ended_ = true;
   }
   if (step() == limit_) ended_ = true;  // "length", unless it stopped
-  settle_draft(choice);
+  // The next row is of the next choice, if what was guessed is what was chosen.
+  bool more = false;
+  if (!input_.empty() && row_ < logits_.n) {
+    const int32_t guess = input_[static_cast<size_t>(row_)];
+    choice.draft = {guess, "ngram", guess == choice.id};
+    if (choice.draft->accepted) ++out_.accepted;
+    more = choice.draft->accepted && !ended_;
+  }
+  if (!more) {
+    if (!input_.empty()) drop_guesses();
+    logits_ = {};
+    row_ = 0;
+  }
+  CUTAWAY_OUT(span, "id", choice.id, "ended", ended_);
   return choice;
 }
 
-// The next row is of the next choice, if what was guessed is what was chosen.
-void Generation::settle_draft(Choice& choice) {
-  if (input_.empty() || row_ >= logits_.n) return end_pass();
-  choice.draft = {input_[static_cast<size_t>(row_)], "ngram",
-                  input_[static_cast<size_t>(row_)] == choice.id};
-  if (choice.draft->accepted) ++out_.accepted;
-  if (!choice.draft->accepted || ended_) end_pass();
-}
-
 // What was guessed and not chosen goes.
-void Generation::end_pass() {
-  if (!input_.empty()) {
-    const bool right = sequence_->length() == position() - 1;
-    const int64_t guessed = std::ssize(input_) - 1;
-    pace_.report(guessed, right ? guessed : row_ - 1);
-    sequence_->truncate(position() - 1);
-    input_.clear();
-  }
-  logits_ = {};
-  row_ = 0;
+void Generation::drop_guesses() {
+  CUTAWAY_SPAN(span, "inference::Generation::drop_guesses", "guesses", input_.size() - 1);
+  const bool right = sequence_->length() == position() - 1;
+  const int64_t guessed = std::ssize(input_) - 1;
+  pace_.report(guessed, right ? guessed : row_ - 1);
+  sequence_->truncate(position() - 1);
+  input_.clear();
+  CUTAWAY_OUT(span, "length", sequence_->length());
 }
 
 Result<Choice> Generation::pick(std::span<const float> logits) {
@@ -196,7 +204,9 @@ Result<Choice> Generation::pick(std::span<const float> logits) {
 void Generation::cancel() {
   if (!ended_ || out_.finish != FinishReason::kStop) out_.finish = FinishReason::kCancelled;
   ended_ = true;
-  end_pass();
+  if (!input_.empty()) drop_guesses();
+  logits_ = {};
+  row_ = 0;
 }
 
 Outcome Generation::finish() {

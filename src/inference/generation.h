@@ -117,8 +117,7 @@ class Generation {
              std::span<const int32_t> prompt, const DecodeOptions& options,
              text::StopMatcher stops);
   Result<Choice> pick(std::span<const float> logits);
-  void settle_draft(Choice& choice);
-  void end_pass();
+  void drop_guesses();
 
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   SequenceState* sequence_;
