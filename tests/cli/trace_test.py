@@ -16,7 +16,7 @@ import time
 
 import cli_test
 import program
-from cli_test import FOLDER, TINY, Skip, answer, ok
+from cli_test import FOLDER, TINY, Skip, answer, ok, start
 from json_schema import faults
 
 SCHEMA = json.loads((program.ROOT / "schema" / "trace.schema.json").read_text())
@@ -114,6 +114,15 @@ def test_a_full_disk_gets_one_sentence_and_the_answer():
         said = [line for line in done.err.splitlines() if "[TRACE]" not in line]
         assert len(said) == 1 and "/dev/full" in said[0] and "No space left" in said[0], said
         assert done.out.decode(errors="replace").rstrip("\n") == expected.rstrip("\n")
+
+
+def test_ctrl_c_while_nobody_reads_the_trace():
+    os.mkfifo(FOLDER / "unread.jsonl")
+    process = start(["run", *TINY, "-n", "2", "--trace-out", "unread.jsonl", "hi"])
+    time.sleep(1)  # it waits, whatever the machine's speed: nobody will ever read
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and b"a reader of unread.jsonl" in err and not out, (process.returncode, err)
 
 
 if __name__ == "__main__":
